@@ -1,0 +1,86 @@
+"""Re-check of a fleet in plain arithmetic, whatever solver it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pdalloc.allocation.problem import AllocationProblem
+from pdalloc.errors import UnstableError
+from pdalloc.fleet import Fleet
+from pdalloc.prediction import Prediction
+from pdalloc.slo.objective import Slo
+
+
+@dataclass(frozen=True)
+class SloCheck:
+    """One SLO of a fleet: the worst prediction over the paths, in seconds.
+
+    ``predicted`` is None when the fleet has no steady state.
+    """
+
+    slo: Slo
+    predicted: float | None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the bound holds."""
+        return self.predicted is not None and self.slo.keeps(self.predicted)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a fleet does under the problem's demand.
+
+    ``broken`` lists, in words, every constraint that fails; empty when certified.
+    """
+
+    fleet: Fleet
+    prediction: Prediction | None
+    slos: tuple[SloCheck, ...]
+    broken: tuple[str, ...]
+
+    @property
+    def certified(self) -> bool:
+        """Whether every constraint holds."""
+        return not self.broken
+
+
+def certify(problem: AllocationProblem, fleet: Fleet) -> Certificate:
+    """Check stock, limits, stability and every SLO of ``fleet`` by prediction."""
+    broken = _resource_violations(problem, fleet)
+    capacity = problem.capacity
+    missing = [role for role in ("prefill", "decode") if not fleet.in_role(role)]
+    if missing:
+        broken += [f"no replica serves {role}" for role in missing]
+        return Certificate(fleet, None, _unknown(capacity.slos), tuple(broken))
+    try:
+        prediction = capacity.evaluate(fleet, problem.demand)
+    except UnstableError as error:
+        return Certificate(fleet, None, _unknown(capacity.slos), (*broken, str(error)))
+    checks = []
+    for slo, index in capacity.slo_classes:
+        worst = max(capacity.value(slo, index, p, d) for p, d in prediction.paths())
+        checks.append(SloCheck(slo, worst))
+    broken += [
+        f"{c.slo.title} {c.predicted:.4g} s is above {c.slo.bound:.4g} s"
+        for c in checks
+        if not c.kept
+    ]
+    return Certificate(fleet, prediction, tuple(checks), tuple(broken))
+
+
+def _unknown(slos: tuple[Slo, ...]) -> tuple[SloCheck, ...]:
+    return tuple(SloCheck(slo, None) for slo in slos)
+
+
+def _resource_violations(problem: AllocationProblem, fleet: Fleet) -> list[str]:
+    broken = []
+    for gpu, used in problem.gpus(fleet).items():
+        held = problem.stock.get(gpu)
+        if held is not None and used > held:
+            broken.append(f"{used} {gpu} GPUs needed, stock has {held}")
+    for o in problem.options:
+        count = fleet.count(o.role, o.replica_type)
+        if count > o.most:
+            broken.append(f"{count} replicas of {o.role}/{o.replica_type}, limit {o.most:g}")
+    return broken

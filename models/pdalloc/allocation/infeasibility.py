@@ -1,0 +1,101 @@
+"""Why no fleet works, in words, with the nearest bound or stock that would."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pdalloc.allocation.covers import covers
+from pdalloc.allocation.problem import AllocationProblem
+from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
+from pdalloc.prediction import DecodeState, PrefillState
+from pdalloc.slo.objective import Slo
+
+ROOM = 1.0 + 1e-9
+
+
+def explain_infeasible(problem: AllocationProblem) -> str:
+    """One line: the SLO that service time alone breaks, or the stock that is missing."""
+    paths = _idle_paths(problem)
+    if not paths:
+        return "a role has no replica type that may serve it; add a replica type"
+    unreachable = [
+        _floor_sentence(problem, slo, index, paths)
+        for slo, index in problem.capacity.slo_classes
+        if min(problem.capacity.value(slo, index, p, d) for p, d in paths) * ROOM >= slo.bound
+    ]
+    if unreachable:
+        return "; ".join(unreachable)
+    if all(problem.capacity.slack(p, d) <= 0 for p, d in paths):
+        return "each SLO can be met, but no pair of replica types meets all of them at once"
+    return _shortage_sentence(problem)
+
+
+def _idle_paths(problem: AllocationProblem) -> list[tuple[PrefillState, DecodeState]]:
+    predictor, types = problem.capacity.predictor, problem.capacity.system.replica_types
+    prefills = [types[o.replica_type] for o in problem.in_role(PREFILL)]
+    decodes = [types[o.replica_type] for o in problem.in_role(DECODE)]
+    return [
+        (predictor.prefill(r, 0.0), predictor.decode(q, 0.0)) for r in prefills for q in decodes
+    ]
+
+
+def _floor_sentence(
+    problem: AllocationProblem,
+    slo: Slo,
+    index: int,
+    paths: list[tuple[PrefillState, DecodeState]],
+) -> str:
+    capacity = problem.capacity
+    floor, p, _ = min(
+        ((capacity.value(slo, index, p, d), p, d) for p, d in paths), key=lambda item: item[0]
+    )
+    where = ""
+    if slo.metric in ("ttft", "e2e"):
+        system = capacity.system
+        mix = capacity.predictor.mix.of_class(index)
+        times = p.replica_type.latency.prefill_seconds(mix.prompt, mix.cached)
+        prefill = float(mix.weight @ times)
+        moved = float(mix.weight @ system.transfer_seconds(mix))
+        where = f" (prefill {_ms(prefill)} + KV transfer {_ms(moved)} on average)"
+    elif slo.metric in ("tpot", "itl"):
+        where = " (one request decoding alone)"
+    return (
+        f"{slo.title} of {slo.traffic_class!r} cannot be {_ms(slo.bound)} with any number of "
+        f"replicas: on the best types an unloaded request already takes {_ms(floor)}{where}; "
+        f"set a bound above {_ms(floor)}"
+    )
+
+
+def _shortage_sentence(problem: AllocationProblem) -> str:
+    free = replace(
+        problem, stock={}, options=tuple(replace(o, most=float("inf")) for o in problem.options)
+    )
+    counts: dict[tuple[str, str], int] = {}
+    for role in ROLES:
+        options = free.in_role(role)
+        found = next(covers(options, [free.rate(o) for o in options], free.demand, {}), None)
+        if found is None:
+            return f"no {role} replica admits any traffic under the SLOs"
+        counts |= {(o.role, o.replica_type): n for o, n in zip(options, found[1], strict=True)}
+    fleet = Fleet.of(counts)
+    missing = [
+        f"{used} {gpu} GPUs against {problem.stock[gpu]} in stock "
+        f"({used - problem.stock[gpu]} short)"
+        for gpu, used in free.gpus(fleet).items()
+        if gpu in problem.stock and used > problem.stock[gpu]
+    ]
+    limits = [
+        f"{fleet.count(o.role, o.replica_type)} replicas of {o.role}/{o.replica_type} against a "
+        f"limit of {o.most:g}"
+        for o in problem.options
+        if fleet.count(o.role, o.replica_type) > o.most
+    ]
+    needs = " and ".join(missing + limits) or "more than stock and limits allow"
+    return (
+        f"stock or limits are too small for {problem.demand:.4g} req/s: the cheapest fleet "
+        f"without them, {fleet.xpyd} ({fleet}), needs {needs}; raise them or lower the demand"
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g} ms" if seconds < 10 else f"{seconds:.4g} s"

@@ -1,0 +1,132 @@
+r"""The allocation problem as arrays: what every MILP backend is lowered from.
+
+Integer n = (owned replicas used) + (bought ones b), only the latter cost:
+
+.. math:: \min\; c^T b \quad \text{s.t.}\quad
+          \texttt{demand[role]}: \sum_{i \in role} \kappa_i n_i / \lambda \ge 1, \quad
+          \texttt{stock[gpu]}: \sum_{g(i) = gpu} k_i n_i \le stock_{gpu}, \quad
+          \texttt{limit[role/type]}: n_i \le most_i .
+
+The arrays run over the options, prefill first. When an SLO spans both stages the rates kappa
+are upper bounds and :mod:`pdalloc.allocation.rounds` adds cuts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pdalloc.allocation.covers import SHORTFALL
+from pdalloc.allocation.problem import AllocationProblem, Option
+from pdalloc.errors import InputError
+from pdalloc.fleet import ROLES, Fleet, Role
+
+Array = NDArray[np.float64]
+
+COVERED = 1.0 - SHORTFALL
+"""Right-hand side of the demand rows, as a share of the demand."""
+HIGHS_OPTIONS: Mapping[str, float] = {
+    "mip_rel_gap": 0.0,
+    "mip_abs_gap": 0.0,
+    "mip_feasibility_tolerance": 1e-9,
+    "primal_feasibility_tolerance": 1e-10,
+    "dual_feasibility_tolerance": 1e-10,
+}
+"""HiGHS's default gap, 1e-4, exceeds the step between the costs of fleets."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Either decode counts other than ``decode``, or prefill covers at ``share``; (n,) each.
+
+    ``share`` of the demand per prefill replica. Both are 0 outside their role.
+    """
+
+    decode: Array
+    share: Array
+
+
+@dataclass(frozen=True)
+class LinearData:
+    """Arrays aligned with ``options``, shape (n,).
+
+    ``share`` of the demand per replica; ``usd`` per bought replica and hour; ``gpus`` per
+    replica; ``owned`` and ``most`` replicas; at most ``ceiling`` replicas are bought.
+    """
+
+    options: tuple[Option, ...]
+    share: Array
+    usd: Array
+    gpus: Array
+    owned: Array
+    most: Array
+    ceiling: Array
+    stock: Mapping[str, int]
+    cuts: tuple[Cut, ...] = ()
+
+    @property
+    def labels(self) -> list[str]:
+        """``prefill/h200x8`` per option: the names in ``limit[...]``."""
+        return [f"{o.role}/{o.replica_type}" for o in self.options]
+
+    def members(self, role: Role) -> list[int]:
+        """Indices of the options of ``role``."""
+        return [i for i, o in enumerate(self.options) if o.role == role]
+
+    def on_gpu(self, gpu: str) -> list[int]:
+        """Indices of the options on ``gpu``."""
+        return [i for i, o in enumerate(self.options) if o.gpu == gpu]
+
+    @property
+    def limited(self) -> list[int]:
+        """Indices of the options with a limit."""
+        return [i for i, most in enumerate(self.most) if math.isfinite(most)]
+
+    def only(self, role: Role, values: Array) -> Array:
+        """``values`` (n,) with zeros outside ``role``."""
+        kept = np.zeros_like(values)
+        kept[self.members(role)] = values[self.members(role)]
+        return kept
+
+    def cost(self, counts: Array) -> float:
+        """USD/hour of ``counts`` (n,), owned replicas free."""
+        return float(self.usd @ np.maximum(counts - self.owned, 0.0))
+
+    def fleet(self, counts: Array) -> Fleet:
+        """The fleet of integer ``counts`` (n,)."""
+        pairs = zip(self.options, counts, strict=True)
+        return Fleet.of({(o.role, o.replica_type): round(n) for o, n in pairs})
+
+    def reach(self, cost: float) -> Array:
+        """Replicas of each option that a fleet of at most ``cost`` USD/hour may buy; (n,)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            afford = np.where(self.usd > 0, np.floor(cost / self.usd), math.inf)
+        left = np.maximum(self.most - self.owned, 0.0)
+        for gpu, held in self.stock.items():
+            i = self.on_gpu(gpu)
+            left[i] = np.minimum(left[i], np.maximum(held // self.gpus[i] - self.owned[i], 0.0))
+        return np.where(self.share > 0, np.minimum(afford, left), 0.0)
+
+
+def linear_data(problem: AllocationProblem) -> LinearData:
+    """The arrays of ``problem`` at its relaxed rates; InputError without a positive demand."""
+    if not 0.0 < problem.demand < math.inf:
+        raise InputError(f"demand must be positive and finite, got {problem.demand:g} req/s")
+    options = tuple(o for role in ROLES for o in problem.in_role(role))
+    share = np.array([problem.rate(o) for o in options], float) / problem.demand
+    # More replicas than cover the demand alone are idle, unless they speed up the other stage.
+    room = 4.0 if problem.capacity.coupled else 1.0
+    return LinearData(
+        options,
+        share,
+        usd=np.array([o.usd_per_hour for o in options], float),
+        gpus=np.array([o.gpus for o in options], float),
+        owned=np.array([o.owned for o in options], float),
+        most=np.array([o.most for o in options], float),
+        ceiling=np.array([room * math.ceil(1.0 / s) if s > 0 else 0.0 for s in share]),
+        stock={g: n for g, n in problem.stock.items() if any(o.gpu == g for o in options)},
+    )

@@ -1,0 +1,101 @@
+r"""The allocation problem as data, and what a solver answers.
+
+.. math:: \min \sum_{s,r} c_r n_{s,r} \quad \text{s.t.} \quad
+          \sum_r \kappa_{s,r} n_{s,r} \ge \lambda, \quad
+          \sum_{s,r: g(r) = g} k_r n_{s,r} \le \text{stock}_g, \quad n \in \mathbb{Z}_+,
+
+with kappa the admissible rate of a replica. When an SLO spans both stages, kappa of prefill
+depends on how decode is loaded (:mod:`pdalloc.capacity`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pdalloc.capacity import Capacity
+from pdalloc.fleet import Fleet, Role
+
+Status = Literal["optimal", "feasible", "infeasible"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One (role, replica type) that may be deployed.
+
+    ``gpus`` and ``usd_per_hour`` per replica; ``owned`` replicas cost nothing; at most
+    ``most`` replicas.
+    """
+
+    role: Role
+    replica_type: str
+    gpu: str
+    gpus: int
+    usd_per_hour: float
+    owned: int = 0
+    most: float = math.inf
+
+    def cost(self, replicas: int) -> float:
+        """USD/hour of ``replicas`` replicas beyond the owned ones."""
+        return self.usd_per_hour * max(replicas - self.owned, 0)
+
+
+@dataclass(frozen=True)
+class AllocationProblem:
+    """Serve ``demand`` requests/s in every role at least cost.
+
+    ``stock`` GPUs per GPU name; a GPU that is not named is unlimited.
+    """
+
+    capacity: Capacity
+    demand: float
+    options: tuple[Option, ...]
+    stock: Mapping[str, int] = field(default_factory=dict)
+
+    def in_role(self, role: Role) -> tuple[Option, ...]:
+        """The options of one role."""
+        return tuple(option for option in self.options if option.role == role)
+
+    def rate(self, option: Option) -> float:
+        """Admissible requests/s per replica; an upper bound when the stages are coupled."""
+        r = self.capacity.system.replica_types[option.replica_type]
+        return self.capacity.relaxed_rate(option.role, r)
+
+    def cost(self, fleet: Fleet) -> float:
+        """USD/hour of ``fleet``, owned replicas free."""
+        return sum(o.cost(fleet.count(o.role, o.replica_type)) for o in self.options)
+
+    def gpus(self, fleet: Fleet) -> dict[str, int]:
+        """GPUs by GPU name."""
+        used: dict[str, int] = {}
+        for o in self.options:
+            count = fleet.count(o.role, o.replica_type)
+            if count:
+                used[o.gpu] = used.get(o.gpu, 0) + count * o.gpus
+        return used
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A solver's answer.
+
+    ``bound`` is a proven lower bound on the cost in USD/hour (None where the solver proves
+    none); ``details`` holds numbers of the solver's own, by name; ``reason`` says in words
+    why there is no fleet, or why this one does not keep the SLOs.
+    """
+
+    status: Status
+    solver: str
+    fleet: Fleet
+    cost: float | None
+    bound: float | None
+    reason: str = ""
+    details: Mapping[str, float | str] = field(default_factory=dict)
+    alternatives: tuple[Fleet, ...] = ()
+
+
+def infeasible(solver: str, reason: str) -> Allocation:
+    """The answer that no fleet keeps the SLOs."""
+    return Allocation("infeasible", solver, Fleet(()), None, None, reason)

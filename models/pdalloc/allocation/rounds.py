@@ -1,0 +1,140 @@
+r"""MILP rounds: exact answers also where SLOs couple the stages.
+
+With coupled stages the rates of :mod:`pdalloc.allocation.linear` are upper bounds (idle
+partners), so its MILP is a relaxation. Once the decode counts d are fixed, the prefill rates
+:math:`\kappa(d)` at which the fleet is routed are numbers. Each d that a round proposes with
+too little prefill adds a cut:
+
+    *either* some decode count differs from d *or*
+    :math:`\sum_{i \in prefill} \kappa_i(d)\, n_i \ge \lambda`.
+
+**Exactness.** A fleet (n, d) keeps the SLOs just when its prefill covers the demand at
+kappa(d), so a cut removes none that does: every round is a relaxation, its optimum a lower
+bound, and the first answer that keeps the SLOs attains it. **Termination.** A cut removes the
+answer it was made from, and decode counts return only with enough prefill: in a box of
+counts the rounds end. The box is proven after the fact: a count beyond it would cost more
+than the answer by itself, or else the box grows.
+
+No monotonicity is used. "Some count must exceed a failed fleet's" would be a shorter cut, if
+one more replica could never break an SLO. That is so when traffic may be split at will, but
+not under the routing rule of :mod:`pdalloc.capacity`, where every decode pool that is there
+gets traffic: a slow type added to a fleet may break an SLO that it kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from pdalloc.allocation.certify import certify
+from pdalloc.allocation.infeasibility import explain_infeasible
+from pdalloc.allocation.linear import COVERED, Array, Cut, LinearData, linear_data
+from pdalloc.allocation.problem import Allocation, AllocationProblem, infeasible
+from pdalloc.errors import UnsupportedError
+from pdalloc.fleet import DECODE, PREFILL, ROLES
+
+MOST_ROUNDS = 200
+"""MILPs solved before a coupled problem is given up."""
+MOST_BOUGHT = 1e6
+"""Replicas of one option beyond which the box is not widened."""
+
+Minimise = Callable[[LinearData], tuple[Array, float] | None]
+"""A backend: (counts (n,), proven lower bound in USD/hour), or None when infeasible."""
+
+
+def solve_in_rounds(problem: AllocationProblem, solver: str, minimise: Minimise) -> Allocation:
+    """The cheapest fleet, certified; ``minimise`` solves one MILP.
+
+    Raises UnsupportedError when MOST_ROUNDS do not settle a coupled problem, or when the
+    answer breaks a constraint by less than a MILP solver's tolerance.
+    """
+    data = linear_data(problem)
+    if not all(data.share[data.members(role)].any() for role in ROLES):
+        return infeasible(solver, explain_infeasible(problem))
+    for rounds in range(1, MOST_ROUNDS + 1):
+        found = minimise(data)
+        counts = None if found is None else np.round(found[0])
+        after = _next_round(problem, data, counts) if problem.capacity.coupled else None
+        if after is not None:
+            data = after
+        elif found is None or counts is None:
+            return infeasible(solver, explain_infeasible(problem))
+        else:
+            return _answer(problem, solver, data, counts, found[1], rounds)
+        if data.ceiling.max() > MOST_BOUGHT:
+            break
+    raise UnsupportedError(
+        f"solver {solver!r} has not settled this problem, whose SLOs span both stages, after "
+        f"{rounds} rounds; use --solver exact"
+    )
+
+
+def _next_round(
+    problem: AllocationProblem, data: LinearData, counts: Array | None
+) -> LinearData | None:
+    """``data`` with a cut against ``counts`` or a wider box; None when they are settled."""
+    cost = math.inf
+    if counts is not None:
+        share = _prefill_shares(problem, data, counts)
+        if share @ counts < COVERED:
+            cut = Cut(data.only(DECODE, counts), share)
+            return replace(data, cuts=(*data.cuts, cut))
+        cost = data.cost(counts)
+    reach = data.reach(cost)
+    if np.all(reach <= data.ceiling):
+        return None
+    return replace(data, ceiling=np.maximum(data.ceiling, np.minimum(reach, 2 * data.ceiling)))
+
+
+def _prefill_shares(problem: AllocationProblem, data: LinearData, counts: Array) -> Array:
+    """Share of the demand per prefill replica beside these decode counts, else 0; (n,)."""
+    capacity, types = problem.capacity, problem.capacity.system.replica_types
+    if not capacity.coupled:
+        return data.only(PREFILL, data.share)
+    share = np.zeros_like(data.share)
+    split = capacity.decode_split(data.fleet(data.only(DECODE, counts)), problem.demand)
+    states = [capacity.predictor.decode(types[t], y) for t, y in (split or {}).items() if y > 0]
+    for i in data.members(PREFILL) if states else []:
+        rate = capacity.prefill_rate(types[data.options[i].replica_type], states)
+        share[i] = rate / problem.demand
+    return share
+
+
+def _answer(
+    problem: AllocationProblem,
+    solver: str,
+    data: LinearData,
+    counts: Array,
+    bound: float,
+    rounds: int,
+) -> Allocation:
+    fleet = data.fleet(_trimmed(problem, data, counts))
+    check = certify(problem, fleet)
+    if not check.certified:
+        raise UnsupportedError(
+            f"solver {solver!r} is at its tolerance: {fleet} fails by a hair "
+            f"({'; '.join(check.broken)}); use --solver exact"
+        )
+    cost = problem.cost(fleet)
+    details = {"rounds": rounds, "cuts": len(data.cuts)}
+    return Allocation("optimal", solver, fleet, cost, min(bound, cost), details=details)
+
+
+def _trimmed(problem: AllocationProblem, data: LinearData, counts: Array) -> Array:
+    """``counts`` without replicas that carry nothing: owned ones are free to a MILP.
+
+    With coupled stages only prefill is trimmed: an idle decode replica speeds up the others.
+    """
+    counts = counts.copy()
+    shares = [_prefill_shares(problem, data, counts)]
+    if not problem.capacity.coupled:
+        shares.append(data.only(DECODE, data.share))
+    for role, share in zip(ROLES, shares, strict=False):
+        for i in sorted(data.members(role), key=lambda i: -data.gpus[i]):
+            surplus = float(share @ counts) - COVERED
+            idle = math.floor(surplus / share[i]) if share[i] > 0 else counts[i]
+            counts[i] -= min(counts[i], max(idle, 0))
+    return counts

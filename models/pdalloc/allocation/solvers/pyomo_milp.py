@@ -1,0 +1,124 @@
+"""The allocation problem in Pyomo, solved by HiGHS.
+
+Constraints are named ``demand[role]``, ``stock[gpu]`` and ``limit[role/type]``, as in
+:mod:`pdalloc.allocation.solvers.cvxpy_milp`; the model is that of
+:mod:`pdalloc.allocation.linear`; :mod:`pdalloc.allocation.rounds` makes it exact also for
+SLOs that couple the stages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pdalloc.allocation.linear import COVERED, HIGHS_OPTIONS, Array, LinearData
+from pdalloc.allocation.problem import Allocation, AllocationProblem
+from pdalloc.allocation.rounds import solve_in_rounds
+from pdalloc.errors import UnsupportedError
+from pdalloc.fleet import DECODE, PREFILL, ROLES
+
+
+class PyomoMilp:
+    """Exact: gap 0, and every answer certified."""
+
+    name = "pyomo"
+    exact = True
+    sentence = "mixed-integer linear program in Pyomo, solved by HiGHS"
+
+    def solve(self, problem: AllocationProblem, alternatives: int = 0) -> Allocation:
+        """The cheapest fleet that keeps every SLO; ``alternatives`` is ignored.
+
+        Raises UnsupportedError without the packages pyomo and highspy, or as
+        :func:`~pdalloc.allocation.rounds.solve_in_rounds` does.
+        """
+        try:
+            import highspy  # noqa: F401
+            import pyomo.environ  # noqa: F401
+        except ImportError as error:
+            raise UnsupportedError(
+                f"solver 'pyomo' needs the package {error.name}: pip install pyomo highspy"
+            ) from None
+        return solve_in_rounds(problem, self.name, minimise)
+
+
+def minimise(data: LinearData) -> tuple[Array, float] | None:
+    """(counts (n,), lower bound in USD/hour) of one MILP; None when it is infeasible."""
+    import pyomo.environ as pyo
+    from pyomo.contrib.solver.common.factory import SolverFactory
+    from pyomo.contrib.solver.common.results import TerminationCondition as End
+
+    m = model(data)
+    results = SolverFactory("highs").solve(
+        m,
+        solver_options=dict(HIGHS_OPTIONS),
+        raise_exception_on_nonoptimal_result=False,
+        load_solutions=False,
+    )
+    end = results.termination_condition
+    if end in (End.provenInfeasible, End.infeasibleOrUnbounded):
+        return None
+    if end != End.convergenceCriteriaSatisfied:
+        raise UnsupportedError(f"HiGHS ended with {end.name!r}; use --solver exact")
+    results.solution_loader.load_vars()
+    counts = np.array([pyo.value(m.count[label]) for label in data.labels])
+    return counts, float(results.objective_bound)
+
+
+def model(data: LinearData) -> Any:
+    """The pyomo.ConcreteModel of ``data``; ``count[role/type]`` holds the replicas."""
+    import pyomo.environ as pyo
+
+    labels, of = data.labels, {label: i for i, label in enumerate(data.labels)}
+    m = pyo.ConcreteModel(name="allocation")
+    m.owned = pyo.Var(
+        labels, domain=pyo.Integers, bounds=lambda _, x: (0, float(data.owned[of[x]]))
+    )
+    m.bought = pyo.Var(
+        labels, domain=pyo.Integers, bounds=lambda _, x: (0, float(data.ceiling[of[x]]))
+    )
+    m.count = pyo.Expression(labels, rule=lambda m, x: m.owned[x] + m.bought[x])
+    m.cost = pyo.Objective(expr=sum(float(data.usd[of[x]]) * m.bought[x] for x in labels))
+
+    def weighted(weights: Array, members: list[int]) -> Any:
+        return sum(float(weights[i]) * m.count[labels[i]] for i in members)
+
+    m.demand = pyo.Constraint(
+        ROLES, rule=lambda _, role: weighted(data.share, data.members(role)) >= COVERED
+    )
+    m.stock = pyo.Constraint(
+        list(data.stock), rule=lambda _, g: weighted(data.gpus, data.on_gpu(g)) <= data.stock[g]
+    )
+    m.limit = pyo.Constraint(
+        [labels[i] for i in data.limited], rule=lambda m, x: m.count[x] <= float(data.most[of[x]])
+    )
+    _add_cuts(m, data, weighted)
+    return m
+
+
+def _add_cuts(m: Any, data: LinearData, weighted: Any) -> None:
+    """Decode counts above or below those of each cut, or enough prefill beside them."""
+    import pyomo.environ as pyo
+
+    rounds, decode = range(len(data.cuts)), data.members(DECODE)
+    labels, top = data.labels, data.owned + data.ceiling
+    m.is_above = pyo.Var(rounds, decode, domain=pyo.Binary)
+    m.is_below = pyo.Var(rounds, decode, domain=pyo.Binary)
+
+    def above(m: Any, k: int, i: int) -> Any:
+        return m.count[labels[i]] >= (float(data.cuts[k].decode[i]) + 1.0) * m.is_above[k, i]
+
+    def below(m: Any, k: int, i: int) -> Any:
+        room = float(top[i] - data.cuts[k].decode[i]) + 1.0
+        return m.count[labels[i]] <= float(top[i]) - room * m.is_below[k, i]
+
+    def coupled(m: Any, k: int) -> Any:
+        differs = sum(m.is_above[k, i] + m.is_below[k, i] for i in decode)
+        return weighted(data.cuts[k].share, data.members(PREFILL)) + differs >= COVERED
+
+    m.above = pyo.Constraint(rounds, decode, rule=above)
+    m.below = pyo.Constraint(rounds, decode, rule=below)
+    m.coupled = pyo.Constraint(rounds, rule=coupled)
+
+
+SOLVER = PyomoMilp()

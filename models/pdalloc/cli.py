@@ -1,0 +1,183 @@
+"""The ``pdalloc`` command. Each sub-command is one or two calls of the Python API.
+
+Errors of input print one line on stderr and exit with 2, as do infeasible questions (after
+their JSON). Heavy modules are imported inside the commands.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pdalloc.errors import PdallocError
+
+if TYPE_CHECKING:
+    from pdalloc.planning import Answer
+    from pdalloc.scenario import Scenario
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="How many prefill and decode replicas of which GPU, at least cost, within the SLOs.",
+)
+
+ScenarioArg = Annotated[Path, typer.Argument(help="scenario YAML file", show_default=False)]
+VariantOpt = Annotated[str | None, typer.Option("--variant", help="a variant named in the file")]
+SetOpt = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="override, e.g. 'traffic.0.slo.ttft.mean=250 ms'; repeatable"),
+]
+JsonOpt = Annotated[
+    str | None, typer.Option("--json", help="write the answer as JSON to a file, or - for stdout")
+]
+OutOpt = Annotated[
+    Path | None, typer.Option("--out", help="folder for answer.json and figures (PNG and PDF)")
+]
+ValidateOpt = Annotated[
+    bool, typer.Option("--validate", help="simulate the fleet; show simulated beside predicted")
+]
+SeedOpt = Annotated[int | None, typer.Option("--seed", help="seed of the simulation")]
+
+
+@app.command()
+def plan(
+    scenario: ScenarioArg,
+    variant: VariantOpt = None,
+    solver: Annotated[str, typer.Option(help="exact, paper, cvxpy, pyomo")] = "exact",
+    set_: SetOpt = None,
+    owned: Annotated[
+        str | None, typer.Option(help="replicas owned already (free), as 3P4D or role/type=n,...")
+    ] = None,
+    alternatives: Annotated[int, typer.Option(min=0, help="list the N next-cheapest fleets")] = 0,
+    json: JsonOpt = None,
+    out: OutOpt = None,
+    validate: ValidateOpt = False,
+    seed: SeedOpt = None,
+) -> None:
+    """Find the cheapest fleet that keeps every SLO."""
+    from pdalloc.planning import plan as make_plan
+    from pdalloc.planning.plan import SEED
+    from pdalloc.report.progress import bar
+
+    loaded = _load(scenario, variant, set_, owned)
+    with bar("simulating", enabled=validate) as progress:
+        answer = make_plan(
+            loaded, solver, alternatives, validate, progress, SEED if seed is None else seed
+        )
+    _deliver(loaded, answer, json, out)
+    if answer.status == "infeasible":
+        _fail(f"infeasible: {answer.reason}")
+
+
+@app.command()
+def evaluate(
+    scenario: ScenarioArg,
+    fleet: Annotated[str, typer.Option(help="3P4D, or prefill/h200x8=3,decode/h200x8=4")],
+    variant: VariantOpt = None,
+    set_: SetOpt = None,
+    json: JsonOpt = None,
+    out: OutOpt = None,
+    validate: ValidateOpt = False,
+    seed: SeedOpt = None,
+) -> None:
+    """Say what a given fleet does: which SLO breaks, and up to which demand it holds."""
+    from pdalloc.planning import evaluate as judge
+    from pdalloc.planning.plan import SEED
+    from pdalloc.report.progress import bar
+
+    loaded = _load(scenario, variant, set_, None)
+    with bar("simulating", enabled=validate) as progress:
+        answer = judge(loaded, fleet, validate, progress, SEED if seed is None else seed)
+    _deliver(loaded, answer, json, out)
+
+
+@app.command()
+def check(scenario: ScenarioArg, variant: VariantOpt = None, set_: SetOpt = None) -> None:
+    """Validate a scenario file and every variant in it."""
+    from pdalloc.scenario import load_scenario
+    from pdalloc.scenario.build import variant_names
+
+    names = [variant] if variant else [None, *variant_names(scenario)]
+    for name in names:
+        loaded = load_scenario(scenario, name, set_ or ())
+        types = ", ".join(loaded.system.replica_types)
+        typer.echo(
+            f"{scenario}{f' variant {name}' if name else ''}: ok "
+            f"({loaded.demand:.4g} req/s, {len(loaded.slos)} SLOs, replica types {types})"
+        )
+
+
+@app.command()
+def catalog(
+    kind: Annotated[
+        str | None,
+        typer.Argument(help="gpus, llms, profiles, prices or lengths", show_default=False),
+    ] = None,
+    name: Annotated[str | None, typer.Argument(help="one entry", show_default=False)] = None,
+) -> None:
+    """List the catalogue, or show an entry with the source of its numbers."""
+    from pdalloc.report.catalogue import print_catalogue
+
+    print_catalogue(kind, name)
+
+
+@app.command()
+def schema(
+    what: Annotated[str, typer.Argument(help="scenario or answer")] = "scenario",
+) -> None:
+    """Print the JSON Schema of scenario files or of answers."""
+    import json
+
+    from pydantic import BaseModel
+
+    from pdalloc.errors import InputError
+    from pdalloc.planning.answer import Answer
+    from pdalloc.scenario.schema import ScenarioSpec
+
+    models: dict[str, type[BaseModel]] = {"scenario": ScenarioSpec, "answer": Answer}
+    if what not in models:
+        raise InputError(f"schema {what!r} is not one of {', '.join(models)}")
+    typer.echo(json.dumps(models[what].model_json_schema(), indent=2))
+
+
+def _load(
+    path: Path, variant: str | None, overrides: list[str] | None, owned: str | None
+) -> Scenario:
+    from pdalloc.scenario import load_scenario
+
+    loaded = load_scenario(path, variant, overrides or ())
+    return loaded.owning(owned) if owned else loaded
+
+
+def _deliver(scenario: Scenario, answer: Answer, json: str | None, out: Path | None) -> None:
+    """Table to the terminal (unless JSON goes to stdout), then JSON and figures."""
+    from pdalloc.report.files import write_outputs, write_text
+    from pdalloc.report.table import print_answer
+
+    if json != "-":
+        print_answer(answer)
+    if json == "-":
+        typer.echo(answer.to_json())
+    elif json is not None:
+        write_text(Path(json), answer.to_json())
+    if out is not None:
+        write_outputs(scenario, answer, out)
+
+
+def _fail(message: str) -> None:
+    print(f"pdalloc: {message}", file=sys.stderr)
+    raise typer.Exit(2)
+
+
+def main() -> None:
+    """Entry point: a PdallocError becomes one line on stderr and exit code 2."""
+    try:
+        app()
+    except PdallocError as error:
+        line = " ".join(str(error).split())
+        print(f"pdalloc: error: {line}", file=sys.stderr)
+        sys.exit(2)

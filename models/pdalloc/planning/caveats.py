@@ -1,0 +1,95 @@
+"""What a plan does not know: extrapolation, missing calibration, estimates."""
+
+from __future__ import annotations
+
+import math
+
+from pdalloc.fleet import PREFILL, Fleet
+from pdalloc.prediction import Prediction, Predictor
+from pdalloc.system import ReplicaType, System
+from pdalloc.workload.traffic import RequestMix
+
+FEW = 1e-3
+"""Shares of requests below this are not worth a warning."""
+HIGH_BATCH = 0.99
+
+
+def warnings_of(predictor: Predictor, prediction: Prediction | None, fleet: Fleet) -> list[str]:
+    """One line per reason to doubt the numbers; empty when there is none."""
+    system = predictor.system
+    found = _window(system, predictor.mix) + _bursts(system)
+    for pool in fleet.pools:
+        r = system.replica_types[pool.replica_type]
+        if pool.role == PREFILL:
+            found += _prompts_beyond(r, predictor.mix)
+        elif prediction is not None and pool.replica_type in prediction.decode:
+            found += _batches_beyond(prediction, r)
+    used = {pool.replica_type for pool in fleet.pools}
+    found += _uncalibrated([system.replica_types[name] for name in sorted(used)])
+    return list(dict.fromkeys(found))
+
+
+def estimates_of(system: System, fleet: Fleet) -> list[str]:
+    """What the fleet's numbers rest on without a measurement, one line each."""
+    used = dict.fromkeys(pool.replica_type for pool in fleet.pools)
+    return [
+        f"{name}: {what} (no measurement)"
+        for name in used
+        for what in system.replica_types[name].latency.estimates
+    ]
+
+
+def _window(system: System, mix: RequestMix) -> list[str]:
+    share = float(mix.weight[mix.prompt + mix.output > system.llm.context_window].sum())
+    if share < FEW:
+        return []
+    return [
+        f"{share:.1%} of requests exceed the {system.llm.context_window:.0f}-token window of "
+        f"{system.llm.name}; they are priced at their full length, as if it could take them"
+    ]
+
+
+def _bursts(system: System) -> list[str]:
+    scv = system.workload.arrival_scv
+    if scv == 1.0:
+        return []
+    return [
+        f"arrival SCV {scv:g}: prefill waits use a two-moment correction (SCV below 1 is not "
+        "credited) and the decode batch law assumes Poisson arrivals"
+    ]
+
+
+def _prompts_beyond(r: ReplicaType, mix: RequestMix) -> list[str]:
+    _, high = r.latency.prefill.range_tokens
+    computed = mix.prompt - mix.cached
+    above = float(mix.weight[computed > high].sum())
+    if not math.isfinite(high) or above < FEW:
+        return []
+    return [
+        f"{r.name}: {above:.1%} of prompts are longer than the {high:.0f} tokens its prefill was "
+        "measured to; their time continues the last slope"
+    ]
+
+
+def _batches_beyond(prediction: Prediction, r: ReplicaType) -> list[str]:
+    _, high = r.latency.decode.range_batch
+    batch = prediction.decode[r.name].batch
+    if not math.isfinite(high):
+        return []
+    seen = batch.batch_quantile(HIGH_BATCH)
+    if seen <= high:
+        return []
+    return [
+        f"{r.name}: its batch passes the {high:.0f} requests its decode was measured to "
+        f"(mean {batch.mean_batch:.0f}, P99 {seen:.0f}); steps beyond are extrapolated"
+    ]
+
+
+def _uncalibrated(types: list[ReplicaType]) -> list[str]:
+    missing = [r.name for r in types if not r.latency.calibration.source]
+    if not missing:
+        return []
+    return [
+        f"{', '.join(missing)}: service times are a benchmark's word, not calibrated on a cluster; "
+        "fit calibration factors on your own measurements before buying"
+    ]

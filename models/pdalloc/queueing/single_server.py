@@ -1,0 +1,88 @@
+r"""Waiting time of one FCFS server: M/G/1 exactly, GI/G/1 by a two-moment correction.
+
+A pool under random dispatch is as many such stations as it has replicas, each fed by a
+Poisson stream when the arrivals are Poisson.
+
+Mean (Pollaczek-Khinchine, eq. 5.62 of Kleinrock 1975, vol. 1):
+
+.. math:: E[W] = \frac{\lambda E[S^2]}{2 (1 - \rho)}, \qquad \rho = \lambda E[S].
+
+Law (Beneš 1957): W is a geometric sum of residual service times,
+:math:`P(W \in \cdot) = (1-\rho) \sum_j \rho^j R^{*j}` with
+:math:`P(R > x) = \int_x^\infty P(S > u) du / E[S]`.
+
+For arrivals of SCV c_a^2 the mean is multiplied by (c_a^2 + c_s^2)/(1 + c_s^2) (Kingman
+1962 in heavy traffic; Allen-Cunneen) and the law is stretched in time to match.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pdalloc.errors import UnstableError
+from pdalloc.laws import Array, Law, StopLossLaw, grid, masses_of
+
+ALIASING = 24.0
+"""Wrap-around of the FFT below is damped by exp(-ALIASING)."""
+
+
+@dataclass(frozen=True)
+class SingleServerWait(Law):
+    """Law of the wait before service.
+
+    ``rate`` in requests/s, ``service`` the law of service seconds, ``arrival_scv`` of the
+    gaps. Raises UnstableError at utilisation >= 1.
+    """
+
+    rate: float
+    service: StopLossLaw
+    arrival_scv: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.utilisation >= 1.0:
+            raise UnstableError(
+                f"one server is offered {self.rate:.4g} req/s of {self.service.mean:.4g} s each: "
+                f"utilisation {self.utilisation:.3f}; it takes more than "
+                f"{int(self.utilisation)} servers"
+            )
+
+    @property
+    def utilisation(self) -> float:
+        """rho = rate * E[S]."""
+        return self.rate * self.service.mean
+
+    @cached_property
+    def stretch(self) -> float:
+        """(c_a^2 + c_s^2) / (1 + c_s^2): 1 for Poisson arrivals."""
+        if self.arrival_scv == 1.0:
+            return 1.0
+        scv = self.service.scv
+        return (self.arrival_scv + scv) / (1.0 + scv)
+
+    @cached_property
+    def mean(self) -> float:
+        """E[W] in seconds."""
+        poisson = self.rate * self.service.second_moment / (2.0 * (1.0 - self.utilisation))
+        return self.stretch * poisson
+
+    def _horizon_guess(self) -> float:
+        return 16.0 * max(self.mean, 0.25 * self.service.mean)
+
+    def lattice(self, step: float, points: int) -> Array:
+        """Geometric sum of residual service times on a lattice, by a tilted FFT."""
+        step = step / self.stretch if self.stretch > 0 else step
+        residual = self._residual_lattice(step, points)
+        size = 2 * points
+        tilt = np.exp(-ALIASING / size * np.arange(points))
+        transform = np.fft.rfft(residual * tilt, size)
+        wait = np.fft.irfft((1 - self.utilisation) / (1 - self.utilisation * transform), size)
+        masses: Array = np.clip(wait[:points] / tilt, 0.0, None)
+        return masses
+
+    def _residual_lattice(self, step: float, points: int) -> Array:
+        """Mean-preserving masses of the residual service time, from E[((S-x)+)^2]/(2E[S])."""
+        square = self.service.excess_square(grid(step, points + 1))
+        return masses_of(square / (2.0 * self.service.mean), step)

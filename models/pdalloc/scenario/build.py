@@ -1,0 +1,277 @@
+"""From a scenario file to typed objects, with one clear line for whatever is wrong."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from pdalloc.allocation.problem import AllocationProblem, Option
+from pdalloc.capacity import Capacity
+from pdalloc.catalog import loader as catalog
+from pdalloc.errors import InputError
+from pdalloc.fleet import ROLES, Dispatch, Fleet, Role, parse_fleet
+from pdalloc.hardware.link import Link
+from pdalloc.scenario.overrides import parse_assignment, with_overrides
+from pdalloc.scenario.replicas import build_replica_type
+from pdalloc.scenario.schema import ScenarioSpec, TrafficSpec
+from pdalloc.slo.objective import METRICS, Slo
+from pdalloc.slo.statistics import parse_statistic
+from pdalloc.system import System
+from pdalloc.units import parse_quantity
+from pdalloc.workload.lengths import LengthLaw, fixed, independent
+from pdalloc.workload.traffic import TrafficClass, Workload
+
+NOTHING = Fleet(())
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A question, ready to be answered.
+
+    ``limits`` holds the most replicas per (role, replica type); ``stock`` GPUs by name;
+    ``owned`` replicas cost nothing.
+    """
+
+    name: str
+    title: str
+    variant: str | None
+    system: System
+    slos: tuple[Slo, ...]
+    stock: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[tuple[Role, str], int] = field(default_factory=dict)
+    owned: Fleet = NOTHING
+
+    @property
+    def demand(self) -> float:
+        """Offered requests/s."""
+        return self.system.workload.rate
+
+    def owning(self, fleet: str) -> Scenario:
+        """The same question when the replicas of ``fleet`` are owned already and cost nothing."""
+        return replace(self, owned=parse_fleet(fleet, self.system.type_names))
+
+    def problem(self, capacity: Capacity | None = None) -> AllocationProblem:
+        """The allocation problem; ``capacity`` may be shared between demands."""
+        options = [
+            Option(
+                role,
+                r.name,
+                r.gpu.name,
+                r.gpus,
+                r.usd_per_hour,
+                owned=self.owned.count(role, r.name),
+                most=self.limits.get((role, r.name), float("inf")),
+            )
+            for role in ROLES
+            for r in self.system.types_for(role)
+        ]
+        shared = capacity or Capacity(self.system, self.slos)
+        return AllocationProblem(shared, self.demand, tuple(options), self.stock)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise InputError(f"{file}: cannot read the scenario: {reason}") from None
+    try:
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" at line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or error
+        raise InputError(f"{file}: not valid YAML{line}: {problem}") from None
+    if not isinstance(raw, dict):
+        raise InputError(f"{file}: a scenario is a mapping of keys, this file is empty or a list")
+    return raw
+
+
+def variant_names(path: str | Path) -> list[str]:
+    """The variants a scenario file names."""
+    return list(_validated(_read(Path(path)), str(path)).variants)
+
+
+def load_scenario(
+    path: str | Path, variant: str | None = None, overrides: Sequence[str] = ()
+) -> Scenario:
+    """Read a scenario file, apply a variant and ``path=value`` overrides, and build it.
+
+    Raises InputError (or UnitError) naming the file, the field and how to mend it.
+    """
+    file = Path(path)
+    pairs = dict(parse_assignment(item) for item in overrides)
+    return scenario_from_mapping(_read(file), variant, pairs, str(file))
+
+
+def scenario_from_mapping(
+    raw: dict[str, Any],
+    variant: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    origin: str = "scenario",
+) -> Scenario:
+    """Like :func:`load_scenario`, from a mapping such as YAML gives; ``origin`` for messages."""
+    spec = _validated(raw, origin)
+    if variant is not None:
+        if variant not in spec.variants:
+            known = ", ".join(spec.variants) or "none"
+            raise InputError(f"{origin}: no variant {variant!r}; known: {known}")
+        raw = with_overrides(raw, spec.variants[variant].set, f"{origin} variant {variant}")
+    if overrides:
+        raw = with_overrides(raw, overrides, "--set")
+    spec = _validated(raw, origin)
+    try:
+        return _build(spec, variant)
+    except InputError as error:
+        raise type(error)(f"{origin}: {error}") from None
+
+
+def _validated(raw: dict[str, Any], origin: str) -> ScenarioSpec:
+    try:
+        return ScenarioSpec.model_validate(raw)
+    except ValidationError as error:
+        raise InputError(f"{origin}: {_first_problem(error)}") from None
+
+
+def _first_problem(error: ValidationError) -> str:
+    """One line for the first thing pydantic found, naming the nearest key for a typo."""
+    first = error.errors()[0]
+    location = [str(part) for part in first["loc"]]
+    path = ".".join(p for p in location if not p.endswith("]") and "Spec" not in p)
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(first["loc"][:-1])
+        near = difflib.get_close_matches(location[-1], known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+        return f"{path}: unknown key; {hint}"
+    if first["type"] == "missing":
+        return f"{path}: this key is missing; add it"
+    return f"{path}: {first['msg']}, got {first.get('input')!r}"
+
+
+def _known_keys(location: tuple[int | str, ...]) -> list[str]:
+    """Field names of the block at ``location`` in the schema."""
+    model: Any = ScenarioSpec
+    for part in location:
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return []
+        if part in model.model_fields:
+            annotation = str(model.model_fields[str(part)].annotation)
+            from pdalloc.scenario import schema
+
+            names = [n for n in vars(schema) if n.endswith("Spec") and n in annotation]
+            model = getattr(schema, names[0]) if names else None
+    return list(model.model_fields) if model is not None else []
+
+
+def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
+    llm = catalog.llm(spec.llm)
+    if not spec.traffic:
+        raise InputError("traffic: give at least one traffic class")
+    classes = [_traffic_class(t, f"traffic.{i}") for i, t in enumerate(spec.traffic)]
+    slos = [s for i, t in enumerate(spec.traffic) for s in _slos(t, f"traffic.{i}.slo")]
+    types = [
+        build_replica_type(r, llm, spec.prices, f"replicas.{i}")
+        for i, r in enumerate(spec.replicas)
+    ]
+    names = [t.name for t in types]
+    if len(set(names)) < len(names):
+        raise InputError(f"replicas: names must differ, got {', '.join(names)}; set name:")
+    for role in ROLES:
+        if not any(role in t.roles for t in types):
+            raise InputError(f"replicas: no type may serve {role}; add it to a type's roles")
+    dispatch: dict[Role, Dispatch] = dict.fromkeys(ROLES, "random")
+    for role in ROLES:
+        if isinstance(spec.dispatch, str):
+            dispatch[role] = spec.dispatch
+        elif role in spec.dispatch:
+            dispatch[role] = spec.dispatch[role]
+    network = spec.network
+    bandwidth = (
+        float("inf")
+        if network.bandwidth is None
+        else parse_quantity(network.bandwidth, "bandwidth", "network.bandwidth")
+    )
+    link = Link(parse_quantity(network.latency, "time", "network.latency"), bandwidth)
+    system = System(
+        llm,
+        Workload(tuple(classes)),
+        dict(zip(names, types, strict=True)),
+        link,
+        dispatch,
+        spec.first_token,
+    )
+    limits: dict[tuple[Role, str], int] = {
+        (role, t.name): most
+        for t, r in zip(types, spec.replicas, strict=True)
+        for role, most in r.limits.items()
+    }
+    return Scenario(
+        spec.name, spec.title or spec.name, variant, system, tuple(slos), _stock(spec), limits
+    )
+
+
+def _stock(spec: ScenarioSpec) -> dict[str, int]:
+    stock = {}
+    for name, count in spec.stock.items():
+        if count < 0:
+            raise InputError(f"stock.{name}: must not be negative, got {count}")
+        stock[catalog.gpu(name, f"stock.{name}").name] = count
+    return stock
+
+
+def _traffic_class(t: TrafficSpec, where: str) -> TrafficClass:
+    lengths = _lengths(t, where)
+    per_request = lengths.mean_prompt + lengths.mean_output
+    if "tok" in str(t.rate):
+        rate = parse_quantity(t.rate, "tokens_rate", f"{where}.rate") / per_request
+    else:
+        rate = parse_quantity(t.rate, "requests_rate", f"{where}.rate")
+    try:
+        return TrafficClass(t.name, rate, lengths, t.arrival_scv, t.prefix_hit_rate)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _lengths(t: TrafficSpec, where: str) -> LengthLaw:
+    if t.lengths is not None:
+        if t.prompt is not None or t.output is not None:
+            raise InputError(f"{where}: give either lengths or prompt and output, not both")
+        return catalog.length_law(t.lengths, f"{where}.lengths")
+    if t.prompt is None or t.output is None:
+        raise InputError(f"{where}: give lengths, or both prompt and output")
+    prompts = _token_values(t.prompt, f"{where}.prompt")
+    outputs = _token_values(t.output, f"{where}.output")
+    if len(prompts) == len(outputs) == 1:
+        return fixed(prompts[0], outputs[0])
+    return independent(prompts, outputs)  # type: ignore[arg-type]
+
+
+def _token_values(value: Any, where: str) -> list[float]:
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        raise InputError(f"{where}: give at least one length")
+    return [parse_quantity(v, "tokens", where) for v in values]
+
+
+def _slos(t: TrafficSpec, where: str) -> list[Slo]:
+    slos = []
+    for metric, statistics in t.slo.items():
+        if metric not in METRICS:
+            near = difflib.get_close_matches(metric, METRICS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(METRICS)}"
+            raise InputError(f"{where}.{metric}: unknown metric; {hint}")
+        for statistic, bound in statistics.items():
+            place = f"{where}.{metric}.{statistic}"
+            seconds = parse_quantity(bound, "time", place)
+            if seconds <= 0:
+                raise InputError(f"{place}: the bound must be positive, got {bound}")
+            slos.append(Slo(t.name, metric, parse_statistic(str(statistic)), seconds))
+    if not slos:
+        raise InputError(f"{where}: give at least one SLO, e.g. {{ttft: {{mean: 2 s}}}}")
+    return slos

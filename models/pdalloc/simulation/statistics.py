@@ -1,0 +1,108 @@
+r"""What to read off a run: its steady part, intervals over replications, Little's law.
+
+*Warm-up rule*. A run starts empty and ends empty, so its first requests meet too little
+load and its last ones too. By order of arrival, the first and the last tenth are left out
+(:func:`steady`). The cut depends on nothing observed, so it selects no kind of request; the
+run must be long against one request's stay (Law 2015, "Simulation Modeling and Analysis",
+section 9.5).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pdalloc.errors import InputError
+from pdalloc.records import RequestLog
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+WARM_UP = 0.1
+"""Share of the requests left out at the start of a run."""
+COOL_DOWN = 0.1
+"""Share of the requests left out at its end."""
+CONFIDENCE = 0.95
+"""Level of every interval."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run leaves: the requests' times, and every step of every decode replica.
+
+    ``step_starts[d]`` and ``step_seconds[d]`` of decode replica d, seconds, shape (steps,).
+    """
+
+    log: RequestLog
+    step_starts: tuple[Array, ...]
+    step_seconds: tuple[Array, ...]
+
+    def gaps(self, keep: Mask) -> Array:
+        """All gaps between output tokens (ITL) of the requests in ``keep`` (n,), seconds.
+
+        A request's steps follow each other without a break, so its gaps are consecutive step
+        times; only the one after a first token made before the first step holds more.
+        """
+        log, parts = self.log, [np.empty(0)]
+        for i in np.flatnonzero(keep & (log.output_tokens > 1)):
+            seconds = self.step_seconds[log.decode_replica[i]]
+            first = np.searchsorted(self.step_starts[log.decode_replica[i]], log.decode_start[i])
+            left = int(log.output_tokens[i]) - 1
+            first_end = log.decode_start[i] + seconds[first]
+            if log.first_token[i] < first_end:  # made before the first step
+                parts.append(np.array([first_end - log.first_token[i]]))
+                left -= 1
+            parts.append(seconds[first + 1 : first + 1 + left])
+        return np.concatenate(parts)
+
+
+def steady(log: RequestLog) -> Mask:
+    """Which requests to keep by the warm-up rule, shape (n,)."""
+    n = len(log)
+    index = np.arange(n)
+    keep: Mask = (index >= math.floor(n * WARM_UP)) & (index < n - math.floor(n * COOL_DOWN))
+    return keep
+
+
+def interval(samples_per_replication: Sequence[float] | Array) -> tuple[float, float]:
+    """Mean and 95 % half-width (Student t) of one number per independent replication.
+
+    Both in the samples' unit. Raises InputError for fewer than two replications.
+
+    >>> mean, half_width = interval([1.0, 2.0, 3.0])
+    >>> round(mean, 3), round(half_width, 3)
+    (2.0, 2.484)
+    """
+    from scipy.special import stdtrit
+
+    samples = np.asarray(samples_per_replication, float)
+    if len(samples) < 2:
+        raise InputError(f"an interval needs at least 2 replications, got {len(samples)}")
+    error = samples.std(ddof=1) / math.sqrt(len(samples))
+    t = stdtrit(len(samples) - 1, 0.5 + CONFIDENCE / 2)
+    return float(samples.mean()), float(t * error)
+
+
+def littles_law(log: RequestLog) -> tuple[float, float, float]:
+    r"""(N observed, :math:`\lambda T`, N / :math:`\lambda T` - 1) over the steady part.
+
+    The window runs from the first kept arrival to the last. N is the mean number of requests
+    present in it, whoever they are; :math:`\lambda` the arrivals in it per second and T their
+    mean stay. The two agree when as much work enters the window as leaves it: a large gap
+    says that the run is too short or has no steady state (Little 1961).
+    Raises InputError when fewer than two requests are kept.
+    """
+    kept = log.select(steady(log))
+    if len(kept) < 2 or kept.arrival[-1] <= kept.arrival[0]:
+        raise InputError(f"Little's law needs a longer run than {len(log)} requests")
+    start, end = kept.arrival[0], kept.arrival[-1]
+    overlap = np.minimum(log.finish, end) - np.maximum(log.arrival, start)
+    observed = float(np.maximum(overlap, 0.0).sum() / (end - start))
+    # n arrivals span n - 1 gaps.
+    rate = (len(kept) - 1) / (end - start)
+    expected = float(rate * kept.e2e.mean())
+    return observed, expected, observed / expected - 1.0

@@ -1,0 +1,118 @@
+"""Traffic classes and the workload they make together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pdalloc.errors import InputError
+from pdalloc.workload.lengths import LengthLaw
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TrafficClass:
+    """Requests that share an SLO.
+
+    ``rate`` in requests/s; ``arrival_scv`` the squared coefficient of variation of the gaps
+    between arrivals (1: Poisson); ``prefix_hit_rate`` the share of each prompt whose KV is
+    already cached (0..1), so only the rest is computed.
+    """
+
+    name: str
+    rate: float
+    lengths: LengthLaw
+    arrival_scv: float = 1.0
+    prefix_hit_rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        where = f"traffic class {self.name!r}"
+        if not np.isfinite(self.rate) or self.rate <= 0:
+            raise InputError(f"{where}: rate must be positive and finite, got {self.rate:g} req/s")
+        if not np.isfinite(self.arrival_scv) or self.arrival_scv < 0:
+            raise InputError(f"{where}: arrival_scv must be finite and not negative")
+        if not 0.0 <= self.prefix_hit_rate < 1.0:
+            raise InputError(f"{where}: prefix_hit_rate must be in [0, 1)")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """All traffic classes; each replica sees their common mix."""
+
+    classes: tuple[TrafficClass, ...]
+
+    def __post_init__(self) -> None:
+        names = [c.name for c in self.classes]
+        if not names:
+            raise InputError("a workload needs at least one traffic class")
+        if len(set(names)) < len(names):
+            raise InputError(f"traffic class names must differ, got {', '.join(names)}")
+
+    @property
+    def rate(self) -> float:
+        """Offered requests/s over all classes."""
+        return sum(c.rate for c in self.classes)
+
+    @property
+    def mean_tokens(self) -> float:
+        """Mean prompt plus output tokens of a request."""
+        return self.tokens_per_second / self.rate
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Offered prompt plus output tokens/s."""
+        return sum(c.rate * (c.lengths.mean_prompt + c.lengths.mean_output) for c in self.classes)
+
+    @property
+    def arrival_scv(self) -> float:
+        """SCV of the superposed gaps; rate-weighted (Albin 1984's asymptotic method)."""
+        return sum(c.rate * c.arrival_scv for c in self.classes) / self.rate
+
+    def mix(self) -> RequestMix:
+        """One request drawn at random over classes and lengths."""
+        share = [c.rate / self.rate for c in self.classes]
+        sizes = [len(c.lengths.weight) for c in self.classes]
+        return RequestMix(
+            prompt=np.concatenate([c.lengths.prompt for c in self.classes]),
+            cached=np.concatenate([c.lengths.prompt * c.prefix_hit_rate for c in self.classes]),
+            output=np.concatenate([c.lengths.output for c in self.classes]),
+            weight=np.concatenate(
+                [s * c.lengths.weight for s, c in zip(share, self.classes, strict=True)]
+            ),
+            traffic_class=np.repeat(np.arange(len(sizes)), sizes),
+        )
+
+    def scaled(self, factor: float) -> Workload:
+        """The same traffic at ``factor`` times the rate."""
+        return Workload(tuple(replace(c, rate=c.rate * factor) for c in self.classes))
+
+    def with_longer_outputs(self, factor: float) -> Workload:
+        """The same traffic with outputs ``factor`` times as long."""
+        longer = (replace(c, lengths=c.lengths.scaled_output(factor)) for c in self.classes)
+        return Workload(tuple(longer))
+
+
+@dataclass(frozen=True)
+class RequestMix:
+    """Points of the joint law of a random request; arrays (n,), weights sum to 1."""
+
+    prompt: Array
+    cached: Array
+    output: Array
+    weight: Array
+    traffic_class: NDArray[np.int64]
+
+    def of_class(self, index: int) -> RequestMix:
+        """The law of a request given that it belongs to class ``index``."""
+        keep = self.traffic_class == index
+        weight = self.weight[keep]
+        return RequestMix(
+            self.prompt[keep],
+            self.cached[keep],
+            self.output[keep],
+            weight / weight.sum(),
+            self.traffic_class[keep],
+        )

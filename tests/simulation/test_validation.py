@@ -1,0 +1,261 @@
+"""Validation: it confirms theorems of queueing, and refuses what they do not say.
+
+The theorems are the predictions here, so this also tests the simulator against theory. They
+must lie within two 95 % half-widths (a right simulator fails one such test in thousands),
+and the intervals must be narrow enough to notice a fault.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+from pdalloc.errors import InputError
+from pdalloc.fleet import DECODE, PREFILL, ROLES, Dispatch, Fleet
+from pdalloc.hardware.gpu import Gpu
+from pdalloc.hardware.link import Link
+from pdalloc.hardware.llm import Llm
+from pdalloc.latency.affine import AffineDecode, AffinePrefill
+from pdalloc.latency.service import Latency
+from pdalloc.slo.objective import Slo
+from pdalloc.slo.statistics import parse_statistic
+from pdalloc.system import ReplicaType, System
+from pdalloc.validation import Comparison, validate
+from pdalloc.workload.lengths import LengthLaw, fixed, joint_table
+from pdalloc.workload.traffic import TrafficClass, Workload
+
+PER_TOKEN = AffinePrefill(0.0, 0.01)
+"""A prompt of 100 tokens takes 1 s."""
+NOISY = Latency(PER_TOKEN, AffineDecode(0.01, 0.001), "exponential")
+STEADY = replace(NOISY, prefill_noise="none")
+PROMPT = fixed(100, 1)
+TWO_PROMPTS = joint_table(np.array([50.0, 300.0]), np.ones(2), np.array([0.8, 0.2]))
+
+
+def slo(metric: str, statistic: str = "mean", bound: float = 1.0, name: str = "all") -> Slo:
+    return Slo(name, metric, parse_statistic(statistic), bound)
+
+
+def system(
+    lengths: LengthLaw, rate: float, latency: Latency, dispatch: Dispatch = "random"
+) -> System:
+    """First tokens from prefill; transfers take no time."""
+    return System(
+        Llm("m", "M", 1, 1.0, 1e9, 1),
+        Workload((TrafficClass("all", rate, lengths),)),
+        {"r": ReplicaType("r", Gpu("gpu", "GPU"), 1, ROLES, latency, 1.0)},
+        Link(),
+        dict.fromkeys(ROLES, dispatch),
+        "prefill",
+    )
+
+
+def fleet_of(s: System, prefills: int = 1) -> tuple[Fleet, dict[tuple[str, str], float]]:
+    counts = {(PREFILL, "r"): prefills, (DECODE, "r"): 1}
+    return Fleet.of(counts), dict.fromkeys(counts, s.workload.rate)
+
+
+def confirmed(comparison: Comparison, width: float = 0.05) -> None:
+    assert comparison.half_width < width * comparison.simulated
+    gap = abs(comparison.predicted - comparison.simulated)
+    assert gap <= 2.0 * comparison.half_width, comparison.statement
+
+
+def erlang_c(c: int, a: float) -> float:
+    """P(wait) in M/M/c with load a."""
+    top = a**c / math.factorial(c) / (1 - a / c)
+    return top / (sum(a**k / math.factorial(k) for k in range(c)) + top)
+
+
+def round_robin_wait(c: int, rho: float) -> float:
+    """E_c/M/1: sigma/(1 - sigma) mean services, sigma = A*(1 - sigma)."""
+    rate = c * rho  # of an Erlang phase: each replica gets every c-th arrival
+    sigma = brentq(lambda x: (rate / (rate + 1 - x)) ** c - x, 0.01, 0.999)
+    return float(sigma / (1 - sigma))
+
+
+def test_the_theorems_below_have_their_textbook_values() -> None:
+    assert erlang_c(10, 8.0) == pytest.approx(0.40918015, abs=1e-8)
+    assert round_robin_wait(4, 0.8) == pytest.approx(2.267, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("what", "s", "replicas", "wait", "requests"),
+    [
+        ("M/M/1, Kleinrock 1975 eq. 3.26", system(PROMPT, 0.7, NOISY), 1, 0.7 / 0.3, 30_000),
+        ("M/D/1, Pollaczek-Khinchine", system(PROMPT, 0.8, STEADY), 1, 0.8 / 0.4, 40_000),
+        (
+            "M/G/1 of .5 and 3 s, Pollaczek-Khinchine",
+            system(TWO_PROMPTS, 0.7, STEADY),
+            1,
+            0.7 * (0.8 * 0.5**2 + 0.2 * 3.0**2) / (2 * 0.3),
+            30_000,
+        ),
+        ("random split: M/M/1 each", system(PROMPT, 2.1, NOISY), 3, 0.7 / 0.3, 30_000),
+        (
+            "central queue: M/M/3, Erlang C",
+            system(PROMPT, 2.1, NOISY, "central_queue"),
+            3,
+            erlang_c(3, 2.1) / (3 - 2.1),
+            30_000,
+        ),
+        (
+            "round robin: E_4/M/1 each",
+            system(PROMPT, 3.2, NOISY, "round_robin"),
+            4,
+            round_robin_wait(4, 0.8),
+            40_000,
+        ),
+        (  # Equal prompts: least tokens is fewest requests.
+            "fewest requests, c = 4 at .8: simulated elsewhere, .947",
+            system(PROMPT, 3.2, NOISY, "least_loaded"),
+            4,
+            0.947,
+            40_000,
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_mean_waits(what: str, s: System, replicas: int, wait: float, requests: int) -> None:
+    mean_ttft = slo("ttft")
+    (comparison,) = validate(
+        s, (mean_ttft,), *fleet_of(s, replicas), {mean_ttft: wait + 1.0}, requests, 12, 1
+    )
+    confirmed(comparison)
+
+
+def test_mm1_percentiles() -> None:
+    """The sojourn is exponential: -ln(1 - p) / (mu - lambda)."""
+    s = system(PROMPT, 0.7, NOISY)
+    theory = {slo("ttft", f"p{p}"): -math.log(1 - p / 100) / 0.3 for p in (50, 90, 99)}
+    for c in validate(s, tuple(theory), *fleet_of(s), theory, 20_000, 10, 2):
+        confirmed(c, width=0.1)
+
+
+def decode_only(rho: float = 0.5, output: int = 61) -> tuple[System, float]:
+    """One decode replica fed by Poisson arrivals, and its mean TPOT by the batch law.
+
+    L - 1 steps a request; the first gap holds half the step under way as well, which over
+    60 gaps is up to a sixtieth of half a TPOT.
+    """
+    a, b = 0.01, 0.001
+    latency = Latency(AffinePrefill(0.0, 1e-15), AffineDecode(a, b))
+    s = system(fixed(1, output), rho / (b * (output - 1)), latency)
+    return replace(s, first_token="decode"), (a + b) / (1 - rho * output / (output - 1))
+
+
+def test_mean_tpot_is_that_of_the_batch_law() -> None:
+    s, theory = decode_only()
+    predicted = {slo("tpot"): theory, slo("itl"): theory}
+    tpot, itl = validate(s, tuple(predicted), *fleet_of(s), predicted, 8000, 8, 3)
+    confirmed(tpot)
+    # Every request has as many gaps: the mean of means is the mean.
+    assert itl.simulated == pytest.approx(tpot.simulated, rel=1e-9)
+
+
+def test_a_wrong_prediction_is_refused() -> None:
+    """The mean-field a / (1 - rho) for the batch law's (a + b) / (1 - rho)."""
+    s, theory = decode_only()
+    wrong = {slo("tpot"): theory * 10 / 11}
+    (comparison,) = validate(s, tuple(wrong), *fleet_of(s), wrong, 8000, 8, 3)
+    assert not comparison.within
+    assert comparison.relative_gap == pytest.approx(-1 / 11, abs=0.02)
+
+
+def two_types(slow: float = 0.2) -> tuple[System, Fleet, dict[tuple[str, str], float]]:
+    """Prefill takes .1 s on r and ``slow`` s on b, at loads so low that nobody waits."""
+    s = system(fixed(10, 1), 0.001, Latency(AffinePrefill(0.1, 0.0), AffineDecode(0.01, 0.0)))
+    r = s.replica_types["r"]
+    b = replace(r, name="b", latency=Latency(AffinePrefill(slow, 0.0), r.latency.decode))
+    rates = {(PREFILL, "r"): 0.0005, (PREFILL, "b"): 0.0005, (DECODE, "r"): 0.001}
+    return replace(s, replica_types={"r": r, "b": b}), Fleet.of(dict.fromkeys(rates, 1)), rates
+
+
+def test_the_worst_path_is_judged() -> None:
+    s, fleet, rates = two_types()
+    predicted = {slo("ttft"): 0.2, slo("ttft", "p99"): 0.2}
+    for c in validate(s, tuple(predicted), fleet, rates, predicted, 1000, 2, 4):
+        assert c.simulated == pytest.approx(0.2, rel=0.01)
+
+
+def test_a_path_with_few_requests_is_left_out() -> None:
+    """Of 1000 requests 800 are kept, of those about 16 take the slow pool."""
+    s, fleet, rates = two_types()
+    rates |= {(PREFILL, "r"): 0.00098, (PREFILL, "b"): 0.00002}
+    (c,) = validate(s, (slo("ttft"),), fleet, rates, {slo("ttft"): 0.1}, 1000, 2, 4)
+    assert c.simulated == pytest.approx(0.1, rel=0.01)
+
+
+def test_classes_are_judged_by_themselves() -> None:
+    s, _, _ = two_types()
+    long = TrafficClass("long", 0.001, fixed(100, 1))
+    short = TrafficClass("short", 0.001, fixed(10, 1))
+    r = replace(s.replica_types["r"], latency=Latency(PER_TOKEN, AffineDecode(0.01, 0.0)))
+    s = replace(s, workload=Workload((long, short)), replica_types={"r": r})
+    predicted = {slo("ttft", name="long"): 1.0, slo("ttft", name="short"): 0.1}
+    one, two = validate(s, tuple(predicted), *fleet_of(s), predicted, 1000, 2, 4)
+    assert one.simulated == pytest.approx(1.0, rel=0.01)
+    assert two.simulated == pytest.approx(0.1, rel=0.05)
+
+
+def test_one_token_answers_have_no_gap() -> None:
+    s, fleet, rates = two_types()
+    predicted = {slo("tpot"): 0.0, slo("itl", "p99"): 0.0}
+    for c in validate(s, tuple(predicted), fleet, rates, predicted, 500, 2, 4):
+        assert (c.simulated, c.relative_gap, c.within) == (0.0, 0.0, True)
+
+
+def test_same_seed_same_comparison_and_progress_counts_all() -> None:
+    s = system(PROMPT, 0.5, NOISY)
+    seen: list[tuple[int, int]] = []
+    question = slo("ttft")
+    args = s, (question,), *fleet_of(s), {question: 2.0}, 500, 3
+    one = validate(*args, 9, lambda done, total: seen.append((done, total)))
+    assert one == validate(*args, 9)
+    assert one != validate(*args, 10)
+    assert seen[0] == (5, 1500) and seen[-1] == (1500, 1500)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+@pytest.mark.parametrize(
+    ("half_width", "keeps", "words"),
+    [
+        (0.1, True, "ALL"),
+        (0.5, True, "too close to call against 1 s"),
+    ],
+)
+def test_statement(half_width: float, keeps: bool, words: str) -> None:
+    c = Comparison(slo("ttft", "p90"), 0.7, 0.75, half_width)
+    assert c.keeps is keeps
+    expected = words if words != "ALL" else "all: TTFT P90 simulated 0.75 s +- 0.1 s keeps 1 s"
+    assert c.statement.endswith(expected)
+    broken = Comparison(slo("ttft", "p90"), 0.7, 1.75, half_width)
+    assert not broken.keeps and broken.statement.endswith("breaks 1 s")
+
+
+def test_within_and_gap() -> None:
+    c = Comparison(slo("e2e"), 1.1, 1.0, 0.2)
+    assert c.within and c.relative_gap == pytest.approx(0.1)
+    assert not Comparison(slo("e2e"), 1.3, 1.0, 0.2).within
+    assert Comparison(slo("e2e"), 1.0, 0.0, 0.0).relative_gap == math.inf
+
+
+def test_too_little_to_judge_is_refused() -> None:
+    s = system(PROMPT, 0.5, NOISY)
+    question = slo("ttft")
+    with pytest.raises(InputError, match="at least 2 replications"):
+        validate(s, (question,), *fleet_of(s), {question: 2.0}, 500, 1, 9)
+    with pytest.raises(InputError, match=r"ttft.mean of class 'all'.*simulate more"):
+        validate(s, (question,), *fleet_of(s), {question: 2.0}, 100, 2, 9)
+
+
+def test_rates_of_another_demand_are_refused() -> None:
+    """The prediction was for other traffic than the workload's: nothing to compare."""
+    s = system(PROMPT, 0.5, NOISY)
+    fleet, rates = fleet_of(s)
+    with pytest.raises(InputError, match=r"prefill pools are offered 1 req/s.*workload 0.5"):
+        validate(s, (), fleet, {key: 2 * y for key, y in rates.items()}, {}, 500, 2, 9)
