@@ -210,9 +210,9 @@ class Capacity:
         try:
             p = self.predictor.prefill(types[prefill.replica_type], demand / prefill.replicas)
             d = self.predictor.decode(types[decode.replica_type], demand / decode.replicas)
+            if self.slack(p, d) < -SLACK_TOLERANCE:
+                return None
         except UnstableError:
-            return None
-        if self.slack(p, d) < -SLACK_TOLERANCE:
             return None
         return {(pool.role, pool.replica_type): demand for pool in (prefill, decode)}
 

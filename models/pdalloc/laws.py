@@ -76,8 +76,7 @@ class Law(ABC):
 
         Raises InputError when ``p`` is not strictly between 0 and 1.
         """
-        if not 0.0 < p < 1.0:
-            raise InputError(f"a percentile level must lie strictly between 0 and 1, got {p}")
+        _check_level(p)
         step, cdf = self._grid
         i = int(np.searchsorted(cdf, p))
         if i == 0:
@@ -128,6 +127,14 @@ class Atoms(StopLossLaw):
 
     def _horizon_guess(self) -> float:
         return 1.001 * float(self.values.max()) + 1e-12
+
+    def quantile(self, p: float) -> float:
+        """Least value with P(T <= value) >= p, exactly; InputError unless 0 < p < 1."""
+        _check_level(p)
+        values, mass, _, _ = self._sorted
+        below = mass[0] - mass[1:]  # P(T <= value) for each value in order
+        i = int(np.searchsorted(below, p * (1.0 - 1e-12)))
+        return float(values[min(i, len(values) - 1)])
 
     @cached_property
     def _sorted(self) -> tuple[Array, Array, Array, Array]:
@@ -242,6 +249,11 @@ def masses_of(stop_loss: Array, step: float) -> Array:
     masses[0] = 1.0 + (stop_loss[1] - stop_loss[0]) / step
     masses[1:] = (stop_loss[2:] - 2.0 * stop_loss[1:-1] + stop_loss[:-2]) / step
     return np.clip(masses, 0.0, None)
+
+
+def _check_level(p: float) -> None:
+    if not 0.0 < p < 1.0:
+        raise InputError(f"a percentile level must lie strictly between 0 and 1, got {p}")
 
 
 def convolve(left: Array, right: Array) -> Array:

@@ -22,14 +22,19 @@ import numpy as np
 
 from pdalloc.errors import InputError, UnsupportedError
 from pdalloc.fleet import DECODE, PREFILL, Fleet, Role
-from pdalloc.laws import Array, Atoms, Exponentials, Law, StopLossLaw, constant, total
+from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture, StopLossLaw, constant, total
 from pdalloc.queueing.batch import BatchLaw
-from pdalloc.queueing.request_tpot import request_tpot
+from pdalloc.queueing.request_tpot import request_tpot, step_variance
 from pdalloc.queueing.single_server import SingleServerWait
 from pdalloc.system import ReplicaType, System
 from pdalloc.workload.traffic import RequestMix
 
 PoolKey = tuple[Role, str]
+
+SPREAD_NODES = np.sqrt(1.5) * np.array([-1.0, 0.0, 1.0])
+"""Three equally likely points of mean 0 and variance 1: the spread of a decode time."""
+ENTRY_LEVELS = 4
+"""Equally likely points that carry the law of the wait for a step boundary or a slot."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,12 @@ class Predictor:
         return float(self.mix.weight @ self.system.decode_steps(self.mix))
 
     @cached_property
+    def steps_scv(self) -> float:
+        """SCV of the decode iterations of a random request."""
+        steps = self.system.decode_steps(self.mix)
+        return float(self.mix.weight @ steps**2) / self.mean_steps**2 - 1.0
+
+    @cached_property
     def context(self) -> float:
         """Mean context of a decoding request, tokens, seen at a random step (size-biased)."""
         steps = self.system.decode_steps(self.mix)
@@ -121,12 +132,14 @@ class Predictor:
                 "set first_token: decode, or longer outputs"
             )
         slots = replica_type.batch_limit(self.context)
-        return DecodeState(replica_type, rate, BatchLaw(rate, self.mean_steps, step_time, slots))
+        return DecodeState(
+            replica_type, rate, BatchLaw(rate, self.mean_steps, step_time, slots, self.steps_scv)
+        )
 
     def _service(self, r: ReplicaType, mix: RequestMix, extra: Array) -> StopLossLaw:
         """Law of prefill time plus ``extra`` seconds per request; ``extra`` shape (n,)."""
         key = (r.name, id(mix))
-        shared = not extra.any()
+        shared = mix is self.mix and not extra.any()
         if shared and key in self._services:
             return self._services[key]
         seconds = r.latency.prefill_seconds(mix.prompt, mix.cached)
@@ -147,7 +160,7 @@ class Predictor:
         if metric == "e2e":
             return self._e2e(mix, p, d)
         if metric == "itl":
-            return d.batch.itl
+            return self._itl(mix, d)
         if metric == "tpot":
             return self._tpot(mix, d)
         raise InputError(f"no prediction for metric {metric!r}")
@@ -163,20 +176,59 @@ class Predictor:
 
     def _e2e(self, mix: RequestMix, p: PrefillState, d: DecodeState) -> Law:
         steps = self.system.decode_steps(mix)
-        extra = self.system.transfer_seconds(mix) + steps * d.batch.mean_step
-        service = self._service(p.replica_type, mix, extra)
-        return total([p.wait, service, _KnownMean(d.batch.entry, d.batch.mean_entry)])
+        moved = self.system.transfer_seconds(mix)
+        if self.system.first_token == "prefill":
+            moved = np.where(steps > 0, moved, 0.0)  # nothing to decode, nothing to move
+        decoding = steps > 0
+        laws: list[Law] = []
+        shares: list[float] = []
+        if not decoding.all():
+            rest = mix.where(~decoding)
+            stay = self._service(p.replica_type, rest, moved[~decoding])
+            laws.append(total([p.wait, stay]))
+            shares.append(float(mix.weight[~decoding].sum()))
+        if decoding.any():
+            some, steps = mix.where(decoding), steps[decoding]
+            spread = np.sqrt(step_variance(d.batch, steps)) * steps
+            # each request's decode time at a few equally likely points of its spread
+            extra = moved[decoding] + steps * d.batch.mean_step
+            points = (extra[:, None] + spread[:, None] * SPREAD_NODES).ravel()
+            stay = self._service(p.replica_type, some.repeated(SPREAD_NODES.size), points)
+            entry = _KnownMean(d.batch.entry, d.batch.mean_entry)
+            laws.append(total([p.wait, stay, entry]))
+            shares.append(float(mix.weight[decoding].sum()))
+        return laws[0] if len(laws) == 1 else Mixture(tuple(laws), tuple(shares))
+
+    def _itl(self, mix: RequestMix, d: DecodeState) -> Law:
+        """Token-weighted: under ``prefill`` and ``transfer`` first gaps hold the entry too."""
+        rule = self.system.first_token
+        later = mix.where(mix.output > 1) if (mix.output > 1).any() else None
+        if rule == "decode" or later is None:
+            return d.batch.itl
+        first = 1.0 / float(later.weight @ (later.output - 1.0))
+        parts: list[Law] = [d.batch.itl, _KnownMean(d.batch.entry, d.batch.mean_entry)]
+        if rule == "prefill":
+            parts.append(Atoms(self.system.transfer_seconds(later), later.weight))
+        return Mixture((d.batch.itl, total(parts)), (1.0 - first, first))
 
     def _tpot(self, mix: RequestMix, d: DecodeState) -> Law:
-        keep = mix.output > 1
-        if not keep.any():
+        if not (mix.output > 1).any():
             return constant(0.0)  # one-token answers have no gap
-        gaps, weight = mix.output[keep] - 1.0, mix.weight[keep] / mix.weight[keep].sum()
-        extra = np.zeros_like(gaps)
-        if self.system.first_token == "prefill":
-            extra = self.system.transfer_seconds(mix)[keep] + d.batch.mean_entry
-        elif self.system.first_token == "transfer":
-            extra = extra + d.batch.mean_entry
+        later = mix.where(mix.output > 1)
+        gaps = later.output - 1.0
+        extra, weight = np.zeros_like(gaps), later.weight
+        if self.system.first_token != "decode":
+            levels = (np.arange(ENTRY_LEVELS) + 0.5) / ENTRY_LEVELS
+            entry = np.array([d.batch.entry.quantile(p) for p in levels])
+            entry += d.batch.mean_entry - entry.mean()
+            moved = np.zeros_like(gaps)
+            if self.system.first_token == "prefill":
+                moved = self.system.transfer_seconds(later)
+            extra = np.maximum(moved[:, None] + entry, 0.0).ravel()
+            gaps, weight = (
+                np.repeat(gaps, ENTRY_LEVELS),
+                np.repeat(weight / ENTRY_LEVELS, ENTRY_LEVELS),
+            )
         return request_tpot(d.batch, gaps, extra, weight)
 
 

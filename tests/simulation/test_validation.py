@@ -132,38 +132,36 @@ def test_mm1_percentiles() -> None:
     """The sojourn is exponential: -ln(1 - p) / (mu - lambda)."""
     s = system(PROMPT, 0.7, NOISY)
     theory = {slo("ttft", f"p{p}"): -math.log(1 - p / 100) / 0.3 for p in (50, 90, 99)}
-    for c in validate(s, tuple(theory), *fleet_of(s), theory, 20_000, 10, 2):
-        confirmed(c, width=0.1)
+    for c in validate(s, tuple(theory), *fleet_of(s), theory, 40_000, 12, 2):
+        confirmed(c, width=0.08)
 
 
-def decode_only(rho: float = 0.5, output: int = 61) -> tuple[System, float]:
-    """One decode replica fed by Poisson arrivals, and its mean TPOT by the batch law.
-
-    L - 1 steps a request; the first gap holds half the step under way as well, which over
-    60 gaps is up to a sixtieth of half a TPOT.
-    """
+def decode_only(outputs: LengthLaw, rho: float = 0.5) -> tuple[System, float]:
+    """One decode replica fed by Poisson arrivals, and the batch law's (a + b) / (1 - rho)."""
     a, b = 0.01, 0.001
     latency = Latency(AffinePrefill(0.0, 1e-15), AffineDecode(a, b))
-    s = system(fixed(1, output), rho / (b * (output - 1)), latency)
-    return replace(s, first_token="decode"), (a + b) / (1 - rho * output / (output - 1))
+    s = system(outputs, rho / (b * outputs.mean_output), latency)
+    return replace(s, first_token="decode"), (a + b) / (1 - rho)
 
 
-def test_mean_tpot_is_that_of_the_batch_law() -> None:
-    s, theory = decode_only()
+@pytest.mark.parametrize("output", [(60, 60, 60), (20, 50, 250)])
+def test_mean_tpot_is_that_of_the_batch_law_whatever_the_lengths(output: list[float]) -> None:
+    """The theorem is confirmed; the mean-field a / (1 - rho), 9 % less, is refused.
+
+    Steps make time discrete, hence the small allowance.
+    """
+    law = joint_table(np.ones(3), np.array(output, float), np.array([0.3, 0.5, 0.2]))
+    s, theory = decode_only(law)
     predicted = {slo("tpot"): theory, slo("itl"): theory}
     tpot, itl = validate(s, tuple(predicted), *fleet_of(s), predicted, 8000, 8, 3)
-    confirmed(tpot)
-    # Every request has as many gaps: the mean of means is the mean.
-    assert itl.simulated == pytest.approx(tpot.simulated, rel=1e-9)
-
-
-def test_a_wrong_prediction_is_refused() -> None:
-    """The mean-field a / (1 - rho) for the batch law's (a + b) / (1 - rho)."""
-    s, theory = decode_only()
-    wrong = {slo("tpot"): theory * 10 / 11}
-    (comparison,) = validate(s, tuple(wrong), *fleet_of(s), wrong, 8000, 8, 3)
-    assert not comparison.within
-    assert comparison.relative_gap == pytest.approx(-1 / 11, abs=0.02)
+    for c in (tpot, itl):
+        assert c.half_width < 0.03 * theory
+        assert c.simulated == pytest.approx(theory, abs=2 * c.half_width + 0.002 * theory)
+        mean_field = replace(c, predicted=theory * 10 / 11)
+        assert not mean_field.within
+        assert mean_field.relative_gap < -0.05
+    if len(set(output)) == 1:  # as many gaps each: the mean of means is the mean
+        assert itl.simulated == pytest.approx(tpot.simulated, rel=1e-9)
 
 
 def two_types(slow: float = 0.2) -> tuple[System, Fleet, dict[tuple[str, str], float]]:
@@ -221,20 +219,16 @@ def test_same_seed_same_comparison_and_progress_counts_all() -> None:
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
-@pytest.mark.parametrize(
-    ("half_width", "keeps", "words"),
-    [
-        (0.1, True, "ALL"),
-        (0.5, True, "too close to call against 1 s"),
-    ],
-)
-def test_statement(half_width: float, keeps: bool, words: str) -> None:
-    c = Comparison(slo("ttft", "p90"), 0.7, 0.75, half_width)
-    assert c.keeps is keeps
-    expected = words if words != "ALL" else "all: TTFT P90 simulated 0.75 s +- 0.1 s keeps 1 s"
-    assert c.statement.endswith(expected)
-    broken = Comparison(slo("ttft", "p90"), 0.7, 1.75, half_width)
-    assert not broken.keeps and broken.statement.endswith("breaks 1 s")
+def test_statement_says_what_the_simulation_knows() -> None:
+    question = slo("ttft", "p90")
+    kept, close, broken = (
+        Comparison(question, 0.7, simulated, half_width)
+        for simulated, half_width in ((0.75, 0.1), (0.75, 0.5), (1.75, 0.1))
+    )
+    assert kept.statement == "all: TTFT P90 simulated 0.75 s +- 0.1 s keeps 1 s"
+    assert close.statement.endswith("too close to call against 1 s")
+    assert broken.statement.endswith("breaks 1 s")
+    assert (kept.keeps, close.keeps, broken.keeps) == (True, True, False)
 
 
 def test_within_and_gap() -> None:

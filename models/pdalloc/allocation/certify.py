@@ -55,12 +55,12 @@ def certify(problem: AllocationProblem, fleet: Fleet) -> Certificate:
         return Certificate(fleet, None, _unknown(capacity.slos), tuple(broken))
     try:
         prediction = capacity.evaluate(fleet, problem.demand)
+        checks = [
+            SloCheck(slo, max(capacity.value(slo, index, p, d) for p, d in prediction.paths()))
+            for slo, index in capacity.slo_classes
+        ]
     except UnstableError as error:
         return Certificate(fleet, None, _unknown(capacity.slos), (*broken, str(error)))
-    checks = []
-    for slo, index in capacity.slo_classes:
-        worst = max(capacity.value(slo, index, p, d) for p, d in prediction.paths())
-        checks.append(SloCheck(slo, worst))
     broken += [
         f"{c.slo.title} {c.predicted:.4g} s is above {c.slo.bound:.4g} s"
         for c in checks

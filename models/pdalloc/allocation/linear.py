@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pdalloc.allocation.covers import SHORTFALL
+from pdalloc.allocation.covers import MOST_REPLICAS, SHORTFALL
 from pdalloc.allocation.problem import AllocationProblem, Option
 from pdalloc.errors import InputError
 from pdalloc.fleet import ROLES, Fleet, Role
@@ -117,7 +117,7 @@ def linear_data(problem: AllocationProblem) -> LinearData:
     if not 0.0 < problem.demand < math.inf:
         raise InputError(f"demand must be positive and finite, got {problem.demand:g} req/s")
     options = tuple(o for role in ROLES for o in problem.in_role(role))
-    share = np.array([problem.rate(o) for o in options], float) / problem.demand
+    share = useful(np.array([problem.rate(o) for o in options], float) / problem.demand)
     # More replicas than cover the demand alone are idle, unless they speed up the other stage.
     room = 4.0 if problem.capacity.coupled else 1.0
     return LinearData(
@@ -130,3 +130,8 @@ def linear_data(problem: AllocationProblem) -> LinearData:
         ceiling=np.array([room * math.ceil(1.0 / s) if s > 0 else 0.0 for s in share]),
         stock={g: n for g, n in problem.stock.items() if any(o.gpu == g for o in options)},
     )
+
+
+def useful(share: Array) -> Array:
+    """``share`` with 0 where more than MOST_REPLICAS replicas would be needed; (n,)."""
+    return np.where(share * MOST_REPLICAS >= 1.0, share, 0.0)

@@ -30,16 +30,15 @@ from dataclasses import replace
 import numpy as np
 
 from pdalloc.allocation.certify import certify
+from pdalloc.allocation.covers import MOST_REPLICAS
 from pdalloc.allocation.infeasibility import explain_infeasible
-from pdalloc.allocation.linear import COVERED, Array, Cut, LinearData, linear_data
+from pdalloc.allocation.linear import COVERED, Array, Cut, LinearData, linear_data, useful
 from pdalloc.allocation.problem import Allocation, AllocationProblem, infeasible
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import DECODE, PREFILL, ROLES
 
-MOST_ROUNDS = 200
+MOST_ROUNDS = 60
 """MILPs solved before a coupled problem is given up."""
-MOST_BOUGHT = 1e6
-"""Replicas of one option beyond which the box is not widened."""
 
 Minimise = Callable[[LinearData], tuple[Array, float] | None]
 """A backend: (counts (n,), proven lower bound in USD/hour), or None when infeasible."""
@@ -64,7 +63,7 @@ def solve_in_rounds(problem: AllocationProblem, solver: str, minimise: Minimise)
             return infeasible(solver, explain_infeasible(problem))
         else:
             return _answer(problem, solver, data, counts, found[1], rounds)
-        if data.ceiling.max() > MOST_BOUGHT:
+        if data.ceiling.max() > MOST_REPLICAS:
             break
     raise UnsupportedError(
         f"solver {solver!r} has not settled this problem, whose SLOs span both stages, after "
@@ -100,7 +99,7 @@ def _prefill_shares(problem: AllocationProblem, data: LinearData, counts: Array)
     for i in data.members(PREFILL) if states else []:
         rate = capacity.prefill_rate(types[data.options[i].replica_type], states)
         share[i] = rate / problem.demand
-    return share
+    return useful(share)
 
 
 def _answer(

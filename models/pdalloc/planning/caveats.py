@@ -55,7 +55,8 @@ def _bursts(system: System) -> list[str]:
         return []
     return [
         f"arrival SCV {scv:g}: prefill waits use a two-moment correction (SCV below 1 is not "
-        "credited) and the decode batch law assumes Poisson arrivals"
+        "credited) and the decode batch law assumes Poisson arrivals; bursts can be worse than "
+        "predicted, so simulate (--validate)"
     ]
 
 

@@ -31,7 +31,9 @@ LOWEST, HIGHEST = 0.2, 1.6
 """Ends of a default sweep, relative to the scenario's demand."""
 STEPS_BETWEEN = 8
 """Most steps looked for between two neighbouring demands."""
-JUST_ABOVE = 2e-6
+HALVINGS = 12
+"""Bisections that place a step between two demands, where there is no closed form."""
+JUST_ABOVE = 1e-9
 """A step is placed this far (relative) above the limit of the fleet before it."""
 SAME_COST = 1e-9
 
@@ -72,9 +74,10 @@ class LatencyCurve:
 
 
 def costly(scenario: Scenario) -> bool:
-    """Whether one plan may take seconds: percentiles of SLOs that couple the stages."""
+    """Whether one plan may take seconds: several types, coupled stages and percentiles."""
     means = all(slo.statistic.name == "mean" for slo in scenario.slos)
-    return Capacity(scenario.system, scenario.slos).coupled and not means
+    several = len(scenario.system.replica_types) > 1
+    return several and not means and Capacity(scenario.system, scenario.slos).coupled
 
 
 def demand_grid(scenario: Scenario) -> tuple[float, ...]:
@@ -122,13 +125,23 @@ def _steps_between(
     while left.fleet is not None and len(steps) < STEPS_BETWEEN:
         if right.cost is not None and right.cost <= (left.cost or 0.0) + SAME_COST:
             break
-        limit = demand_limit(problem.capacity, left.fleet, right.demand)
-        start = limit + JUST_ABOVE * right.demand
+        start = _end_of(problem.capacity, left.fleet, left.demand, right.demand)
         if not left.demand < start < right.demand:
             break
         left = _cost_point(problem, start, step=True)
         steps.append(left)
     return steps
+
+
+def _end_of(capacity: Capacity, fleet: Fleet, low: float, high: float) -> float:
+    """A demand in requests/s just above what ``fleet`` serves; it serves ``low``."""
+    if not capacity.coupled:
+        return demand_limit(capacity, fleet, high) + JUST_ABOVE * high
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        fits = capacity.route(fleet, middle) is not None
+        low, high = (middle, high) if fits else (low, middle)
+    return high
 
 
 def neighbours(fleet: Fleet) -> tuple[Fleet, ...]:
@@ -154,7 +167,7 @@ def latency_sweep(
     grid = np.unique(np.fromiter(demands, float))
     curves = []
     for done, fleet in enumerate(fleets):
-        own = sweep.saturation(fleet) * (1.0 - 0.5 ** np.arange(2, 10, 0.25))
+        own = sweep.saturation(fleet) * (1.0 - 0.5 ** np.arange(2, 8, 1 / 6))
         inside = own[(own > grid[0]) & (own < grid[-1])]
         points = np.unique(np.concatenate([grid, inside]))
         values = [sweep.at(fleet, float(demand)) for demand in points]

@@ -42,6 +42,7 @@ class BatchLaw:
 
     ``rate`` requests/s on this replica (0 allowed), ``steps`` = E[L] iterations per request,
     ``step_time(k)`` seconds for batches k (array in, array out), ``slots`` = K (may be inf).
+    ``steps_scv`` is the SCV of L, which scales the slot wait (below).
     Raises UnstableError when the offered load is at least what K requests can be served at.
     """
 
@@ -49,6 +50,11 @@ class BatchLaw:
     steps: float
     step_time: Callable[[Array], Array]
     slots: float = math.inf
+    steps_scv: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.utilisation >= 1.0:
+            raise UnstableError(self._unstable(self.utilisation))
 
     @property
     def token_rate(self) -> float:
@@ -122,11 +128,16 @@ class BatchLaw:
 
     @property
     def mean_slot_wait(self) -> float:
-        """Mean wait for a slot over all requests, seconds (Little on the waiting room)."""
+        """Mean wait for a slot over all requests, seconds.
+
+        Little on the waiting room, exact for exponential L, times (1 + SCV_L)/2 (M/G/c's
+        factor; simulated error -24 to +6 % for SCV <= 1, high for more).
+        """
         _, _, sigma = self._law
         if self.rate == 0.0:
             return 0.0
-        return self.wait_probability * sigma / (1.0 - sigma) / self.rate
+        exponential = self.wait_probability * sigma / (1.0 - sigma) / self.rate
+        return 0.5 * (1.0 + self.steps_scv) * exponential
 
     @cached_property
     def itl(self) -> Atoms:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammaincc
 
 from pdalloc.laws import Array, StopLossLaw
@@ -22,6 +23,8 @@ from pdalloc.queueing.batch import BatchLaw
 
 GROUPS = 16
 """Requests are grouped into this many classes of like length."""
+SHIFTS = 6
+"""Within a group of like length, requests are grouped into this many of like first gap."""
 
 
 def averaging(x: Array) -> Array:
@@ -75,23 +78,41 @@ class GammaMixture(StopLossLaw):
         return total
 
 
+def step_variance(batch: BatchLaw, steps: Array) -> Array:
+    """Var of a request's own mean step time, s^2, for requests of ``steps`` iterations (n,)."""
+    itl = batch.itl
+    spread = max(itl.second_moment - itl.mean**2, 0.0)
+    idle_share = max(1.0 - batch.utilisation, 0.0)
+    return spread * averaging(idle_share * steps / batch.steps)
+
+
 def request_tpot(
     batch: BatchLaw, gaps: Array, first_gap_extra: Array, weight: Array
 ) -> StopLossLaw:
     """Law of a request's TPOT in seconds.
 
     ``gaps`` per request (>= 1), ``first_gap_extra`` seconds added to its first gap (transfer
-    and boundary wait under the ``prefill`` rule), ``weight`` summing to 1; arrays (n,).
+    and boundary wait under the ``prefill`` and ``transfer`` rules), ``weight`` summing to 1;
+    arrays (n,). Requests are grouped by like length, then by like shift.
     """
-    order = np.argsort(gaps)
-    gaps, extra, weight = gaps[order], first_gap_extra[order], weight[order]
-    group = np.minimum((np.cumsum(weight) - weight / 2) * GROUPS, GROUPS - 1).astype(np.intp)
-    mass = np.bincount(group, weight, GROUPS)
+    shift = first_gap_extra / gaps
+    group = _equal_parts(gaps, weight, GROUPS)
+    if shift.any():
+        for g in range(GROUPS):
+            mine = group == g
+            if mine.any():
+                part = _equal_parts(shift[mine], weight[mine] / weight[mine].sum(), SHIFTS)
+                group[mine] = g + GROUPS * part
+    mass = np.bincount(group, weight)
     used = mass > 0
-    mean_gaps = np.bincount(group, weight * gaps, GROUPS)[used] / mass[used]
-    shift = np.bincount(group, weight * extra / gaps, GROUPS)[used] / mass[used]
-    idle_share = max(1.0 - batch.utilisation, 0.0)
-    spread = batch.itl.scv * batch.itl.mean**2
-    variance = spread * averaging(idle_share * mean_gaps / batch.steps)
-    means = np.asarray(batch.mean_step + shift, float)
-    return GammaMixture(means, np.maximum(variance, 0.0), np.asarray(mass[used], float))
+    mean_gaps = np.bincount(group, weight * gaps)[used] / mass[used]
+    means = batch.mean_step + np.bincount(group, weight * shift)[used] / mass[used]
+    return GammaMixture(means, step_variance(batch, mean_gaps), np.asarray(mass[used], float))
+
+
+def _equal_parts(values: Array, weight: Array, parts: int) -> NDArray[np.intp]:
+    """Index 0..parts-1 of each value when sorted values are cut into equal weights; (n,)."""
+    order = np.argsort(values, kind="stable")
+    middle = np.empty_like(weight)
+    middle[order] = np.cumsum(weight[order]) - weight[order] / 2
+    return np.minimum(middle * parts, parts - 1).astype(np.intp)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pdalloc.fleet import Fleet
+from pdalloc.fleet import DECODE, PREFILL, Fleet
 from pdalloc.planning.answer import Answer, SloAnswer
 from pdalloc.planning.sweeps import CostPoint, LatencyCurve
 from pdalloc.report import style
+
+Array = NDArray[np.float64]
 
 MOST_PANELS = 6
 CEILING = 2.0
@@ -38,13 +42,15 @@ def cost_against_demand(points: Sequence[CostPoint], answer: Answer) -> Any:
     """matplotlib Figure: least cost (USD/hour) against demand, with the fleets on the steps.
 
     ``points`` as :func:`pdalloc.planning.sweeps.cost_sweep` gives them. Where the exact place
-    of a step is not known the line slopes between the two demands solved.
+    of a step is not known the line slopes between the two demands solved, which are dots.
     """
     demand = _Demand(answer)
     with style.styled():
         figure, ((axes,),) = style.new_figure(style.PAGE_WIDTH * 0.72, 2.9)
         x, y = staircase(points)
         axes.plot(x * demand.factor, y, color=style.BLACK, label="cheapest fleet", zorder=3)
+        if _sampled(points):
+            axes.plot(x * demand.factor, y, ".", color=style.BLACK, ms=4, zorder=3)
         _single_type_lines(axes, points, demand)
         axes.set_xlim(points[0].demand * demand.factor, points[-1].demand * demand.factor)
         axes.set_ylim(0, 1.06 * max(_highest(points), answer.cost_usd_per_hour or 0.0))
@@ -55,17 +61,21 @@ def cost_against_demand(points: Sequence[CostPoint], answer: Answer) -> Any:
     return figure
 
 
-def staircase(points: Sequence[CostPoint]) -> tuple[np.ndarray, np.ndarray]:
+def staircase(points: Sequence[CostPoint]) -> tuple[Array, Array]:
     """Vertices (requests/s, USD/hour) of the least cost; NaN where no fleet keeps the SLOs."""
-    x: list[float] = []
-    y: list[float] = []
-    for i, point in enumerate(points):
-        if i and point.step:
-            x.append(point.demand)
-            y.append(points[i - 1].cost if points[i - 1].cost is not None else np.nan)
-        x.append(point.demand)
-        y.append(point.cost if point.cost is not None else np.nan)
-    return np.array(x), np.array(y)
+    vertices: list[tuple[float, float | None]] = []
+    for before, point in zip([points[0], *points], points, strict=False):
+        if point.step:  # the cost before holds up to here
+            vertices.append((point.demand, before.cost))
+        vertices.append((point.demand, point.cost))
+    x, y = np.array(vertices, float).T
+    return x, y
+
+
+def _sampled(points: Sequence[CostPoint]) -> bool:
+    """Whether the place of some step is not known."""
+    pairs = itertools.pairwise(points)
+    return any(right.cost != left.cost and not right.step for left, right in pairs)
 
 
 def _highest(points: Sequence[CostPoint]) -> float:
@@ -118,6 +128,7 @@ def _fleet_labels(axes: Any, points: Sequence[CostPoint], answer: Answer, demand
     if cost is not None:
         axes.plot([demand.here] * 2, [0, cost], color=style.VERMILLION, lw=0.8, ls=":", zorder=2)
         axes.plot(demand.here, cost, "o", color=style.VERMILLION, ms=4, zorder=4, clip_on=False)
+    style.settle(axes.figure)
     space = style.LabelSpace(axes)
     if cost is not None:
         words = f"{answer.xpyd}, {cost:,.2f} USD/h\nat {demand.here:.3g} {demand.unit}"
@@ -125,7 +136,7 @@ def _fleet_labels(axes: Any, points: Sequence[CostPoint], answer: Answer, demand
             words,
             demand.here,
             cost,
-            [(8, -14), (8, -26), (8, -40), (-6, -30), (-6, 8)],
+            [(8, -14), (8, -26), (8, -40), (-8, -60), (-8, -80), (-8, 8)],
             force=True,
             color=style.VERMILLION,
             linespacing=1.25,
@@ -177,9 +188,10 @@ def latency_against_demand(curves: Sequence[LatencyCurve], answer: Answer) -> An
             slo = answer.slos[index]
             _panel(axes, slo, index, curves, demand)
             of_class = f", {slo.traffic_class}" if several else ""
-            axes.set_ylabel(f"{slo.statistic} {slo.metric.upper()}{of_class} ({_unit(slo)})")
+            axes.set_ylabel(f"{_statistic(slo)} {slo.metric.upper()}{of_class} ({_unit(slo)})")
         for axes in grid.flat[len(shown) :]:
             axes.remove()
+        style.settle(figure)
         for index, axes in zip(shown, grid.flat, strict=False):
             _label_panel(axes, answer.slos[index], demand)
     return figure
@@ -193,6 +205,10 @@ def _panels(slos: Sequence[SloAnswer]) -> list[int]:
     return sorted(order[:MOST_PANELS])
 
 
+def _statistic(slo: SloAnswer) -> str:
+    return slo.statistic if slo.statistic == "mean" else slo.statistic.upper()
+
+
 def _unit(slo: SloAnswer) -> str:
     return "ms" if slo.bound_s < 1.0 else "s"
 
@@ -203,7 +219,7 @@ def _panel(
     """One SLO: bound dashed, demand dotted, the curves, and their names where they leave."""
     scale = 1e3 if _unit(slo) == "ms" else 1.0
     top = CEILING * slo.bound_s * scale
-    chosen, ends = curves[0], []
+    chosen = curves[0]
     axes.axhline(slo.bound_s * scale, color=style.BLACK, lw=0.8, ls=(0, (5, 3)), zorder=1)
     axes.axvline(demand.here, color=style.GREY, lw=0.8, ls=":", zorder=1)
     axes.set_xlim(chosen.demands[0] * demand.factor, chosen.demands[-1] * demand.factor)
@@ -212,36 +228,53 @@ def _panel(
     drawn = _points(chosen, index, slo.bound_s)
     for curve in curves:
         bold = curve is chosen
-        if not bold and _looks_alike(_points(curve, index, slo.bound_s), drawn):
+        points = _points(curve, index, slo.bound_s)
+        if not bold and (
+            _elsewhere(slo.metric, chosen.fleet, curve.fleet) or _alike(points, drawn)
+        ):
             continue
         x, y = curve.demands * demand.factor, curve.seconds[index] * scale
-        look = {"color": _colour(chosen.fleet, curve.fleet), "zorder": 3 if bold else 2}
-        axes.plot(x, y, lw=1.8 if bold else 0.9, **look)
-        look |= {"fontsize": 6.5, "fontweight": "bold" if bold else "normal"}
-        ends.append((_exit(x, y, top), _name(chosen.fleet, curve.fleet), look))
-    style.name_ends(axes, ends)
+        colour, above = _colour(chosen.fleet, curve.fleet), 3 if bold else 2
+        axes.plot(x, y, lw=1.8 if bold else 0.9, color=colour, zorder=above)
+        style.name_end(
+            axes,
+            *_exit(x, y, top),
+            _name(chosen.fleet, curve.fleet),
+            color=colour,
+            zorder=above,
+            fontsize=6.5,
+            fontweight="bold" if bold else "normal",
+        )
 
 
-def _points(curve: LatencyCurve, index: int, bound: float) -> np.ndarray:
+def _points(curve: LatencyCurve, index: int, bound: float) -> Array:
     """The visible part of a curve in shares of the panel, finely spaced; shape (n, 2)."""
     seen = np.isfinite(curve.seconds[index])
     y = curve.seconds[index][seen] / (CEILING * bound)
     x = curve.demands[seen] / curve.demands[-1]
-    along = np.linspace(0, len(x) - 1, 20 * len(x))
+    along = np.linspace(0, len(x) - 1, 500)
     x, y = np.interp(along, np.arange(len(x)), x), np.interp(along, np.arange(len(y)), y)
-    return np.column_stack([x, y])[y <= 1.0]
+    points: Array = np.column_stack([x, y])[y <= 1.0]
+    return points
 
 
-def _looks_alike(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether the shorter of two curves lies on the longer one to the eye."""
-    short, long = sorted((one, other), key=len)
-    if not len(short):
+def _alike(one: Array, other: Array) -> bool:
+    """Whether the curve that ends first lies on the other one to the eye."""
+    if not len(one) or not len(other):
         return True
+    short, long = sorted((one, other), key=lambda points: float(points[-1, 0]))
     gaps = np.hypot(*(short[:, None, :] - long[None, :, :]).transpose(2, 0, 1)).min(axis=1)
     return bool(gaps.max() <= SAME)
 
 
-def _exit(x: np.ndarray, y: np.ndarray, top: float) -> tuple[float, float]:
+def _elsewhere(metric: str, chosen: Fleet, other: Fleet) -> bool:
+    """Whether a change is left out for clarity: fleets of many pools, and the other stage."""
+    stage = {"ttft": PREFILL, "tpot": DECODE, "itl": DECODE}.get(metric)
+    role, _, _ = _changed(chosen, other)
+    return len(chosen.pools) > 2 and stage not in (None, role)
+
+
+def _exit(x: Array, y: Array, top: float) -> tuple[float, float]:
     """Where a curve leaves a panel of height ``top``, or its last point."""
     over = np.flatnonzero(y > top)
     if over.size and over[0] > 0:
@@ -289,4 +322,5 @@ def _name(chosen: Fleet, other: Fleet) -> str:
     role, name, difference = _changed(chosen, other)
     if len(chosen.in_role(role)) <= 1:
         return other.xpyd
-    return f"{difference:+d}{role[0].upper()} {name}"
+    sign = "+" if difference > 0 else "−"
+    return f"{sign}{abs(difference)}{role[0].upper()} {name}"

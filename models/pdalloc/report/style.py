@@ -25,7 +25,7 @@ ROLE_COLOURS: Mapping[str, str] = MappingProxyType({"prefill": BLUE, "decode": V
 _GPU_COLOURS = {"a100": ORANGE, "h100": SKY, "h200": GREEN, "b200": PURPLE, "l40s": VERMILLION}
 _SPARE_COLOURS = (BLUE, VERMILLION, YELLOW, GREY, PURPLE, GREEN, SKY, ORANGE)
 
-RC: Mapping[str, Any] = MappingProxyType(
+RC: Mapping[Any, Any] = MappingProxyType(
     {
         "font.family": "sans-serif",
         "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same on every machine
@@ -97,41 +97,47 @@ def gpu_colours(gpus: Iterable[str]) -> dict[str, str]:
     return {name: _GPU_COLOURS.get(name, extra.get(name, GREY)) for name in names}
 
 
-End = tuple[tuple[float, float], str, dict[str, Any]]
-"""Where a curve ends in data coordinates, its name, and the look of the name."""
+def name_end(axes: Any, x: float, y: float, name: str, **look: Any) -> Any:
+    """Write the name of a curve that ends at (x, y): above the axes, or right of the point.
 
-
-def name_ends(axes: Any, ends: Iterable[End]) -> None:
-    """Write the names of curves where they end: above the axes, or right of the last point.
-
-    Names that would touch are pushed apart, least in the sum of squares. Limits come first.
+    Set the limits first; :func:`settle` then keeps names apart.
     """
-    top = axes.get_ylim()[1]
-    above, beside = [], []
-    for (x, y), name, look in ends:
-        over = y >= top
-        at = {"textcoords": "offset points", "annotation_clip": False}
-        at |= {"ha": "center", "va": "bottom"} if over else {"ha": "left", "va": "center"}
-        label = axes.annotate(name, (x, y), (0, 2) if over else (3, 0), **at, **look)
-        (above if over else beside).append(label)
-    _push_apart(above, 0, gap=3.0)
-    _push_apart(beside, 1, gap=0.5)
+    over = y >= axes.get_ylim()[1]
+    look |= {"ha": "center", "va": "bottom"} if over else {"ha": "left", "va": "center"}
+    offset = (0.0, 2.0) if over else (3.0, 0.0)
+    paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
+    return axes.annotate(
+        name, (x, y), offset, textcoords="offset points", annotation_clip=False, bbox=paper, **look
+    )
+
+
+def settle(figure: Any) -> None:
+    """Push the names of :func:`name_end` apart and freeze the layout of the figure."""
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        for direction, alignment in ((0, "center"), (1, "left")):
+            labels = [text for text in axes.texts if text.get_ha() == alignment]
+            _push_apart(labels, direction, gap=3.0 if direction == 0 else 0.5)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
 
 
 def _push_apart(labels: list[Any], direction: int, gap: float) -> None:
-    """Move labels along x (``direction`` 0) or y (1) until they are ``gap`` points apart."""
+    """Move labels along x (``direction`` 0) or y (1) until ``gap`` points lie between them.
+
+    The sum of squared moves is least.
+    """
     import numpy as np
     from scipy.optimize import isotonic_regression
 
     if len(labels) < 2:
         return
-    labels[0].figure.draw_without_rendering()
-    boxes = [label.get_window_extent() for label in labels]
     dots = labels[0].figure.dpi / 72.0
-    middle = np.array([0.5 * (box.min[direction] + box.max[direction]) for box in boxes]) / dots
-    size = np.array([box.max[direction] - box.min[direction] for box in boxes]) / dots + gap
+    ends = [label.get_window_extent().get_points()[:, direction] / dots for label in labels]
+    middle = np.array([end.mean() for end in ends])
     order = np.argsort(middle, kind="stable")
-    room = np.concatenate([[0.0], np.cumsum(0.5 * (size[order][1:] + size[order][:-1]))])
+    size = np.array([end[1] - end[0] for end in ends])[order] + gap
+    room = np.concatenate([[0.0], np.cumsum(0.5 * (size[1:] + size[:-1]))])
     placed = isotonic_regression(middle[order] - room).x + room
     for i, position in zip(order, placed, strict=True):
         offset = list(labels[i].get_position())
@@ -142,20 +148,14 @@ def _push_apart(labels: list[Any], direction: int, gap: float) -> None:
 class LabelSpace:
     """Room for labels inside the axes: a label is drawn only where it covers nothing.
 
-    The layout of the figure is frozen when this is made: draw lines and limits first.
+    Draw lines and patches, set limits and :func:`settle` the figure first.
     """
 
     def __init__(self, axes: Any, margin: float = 1.5) -> None:
-        figure = axes.figure
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
         self.axes, self.margin = axes, margin
-        self._paths = [
-            line.get_transform().transform_path(line.get_path())
-            for line in axes.lines
-            if line.get_visible()
-        ]
-        self._boxes = [text.get_window_extent() for text in axes.texts]
+        lines = [line for line in axes.lines if line.get_visible()]
+        self._paths = [line.get_transform().transform_path(line.get_path()) for line in lines]
+        self._boxes = [artist.get_window_extent() for artist in (*axes.texts, *axes.patches)]
 
     def place(
         self,
@@ -173,9 +173,8 @@ class LabelSpace:
         ``force`` the first spot is taken. Returns whether it was drawn.
         """
         tried = list(spots)
-        for spot in tried:
-            if self._draw(text, x, y, spot, False, look):
-                return True
+        if any(self._draw(text, x, y, spot, False, look) for spot in tried):
+            return True
         return force and self._draw(text, x, y, tried[0], True, look)
 
     def _draw(
@@ -187,32 +186,25 @@ class LabelSpace:
         force: bool,
         look: dict[str, Any],
     ) -> bool:
-        side = {-1: "right", 0: "center", 1: "left"}
-        level = {-1: "top", 0: "center", 1: "bottom"}
+        side = {-1: "right", 0: "center", 1: "left"}[_sign(spot[0])]
+        level = {-1: "top", 0: "center", 1: "bottom"}[_sign(spot[1])]
         label = self.axes.annotate(
-            text,
-            (x, y),
-            spot,
-            textcoords="offset points",
-            ha=side[_sign(spot[0])],
-            va=level[_sign(spot[1])],
-            **look,
+            text, (x, y), spot, textcoords="offset points", ha=side, va=level, **look
         )
         box = label.get_window_extent().padded(self.margin)
-        inside = self.axes.get_window_extent().padded(self.margin)
-        contained = (
-            inside.x0 <= box.x0
-            and box.x1 <= inside.x1
-            and (inside.y0 <= box.y0 and box.y1 <= inside.y1)
-        )
-        free = not any(box.overlaps(other) for other in self._boxes) and not any(
-            path.intersects_bbox(box, filled=False) for path in self._paths
-        )
-        if force or (contained and free):
+        if force or (self._inside(box) and self._free(box)):
             self._boxes.append(box)
             return True
         label.remove()
         return False
+
+    def _inside(self, box: Any) -> bool:
+        room = self.axes.get_window_extent().padded(self.margin)
+        return bool((box.min >= room.min).all() and (box.max <= room.max).all())
+
+    def _free(self, box: Any) -> bool:
+        crossed = any(path.intersects_bbox(box, filled=False) for path in self._paths)
+        return not crossed and not any(box.overlaps(other) for other in self._boxes)
 
 
 def _sign(number: float) -> int:

@@ -107,7 +107,10 @@ class RequestMix:
 
     def of_class(self, index: int) -> RequestMix:
         """The law of a request given that it belongs to class ``index``."""
-        keep = self.traffic_class == index
+        return self.where(self.traffic_class == index)
+
+    def where(self, keep: NDArray[np.bool_]) -> RequestMix:
+        """The law of a request given that it is one of the points ``keep`` (shape (n,))."""
         weight = self.weight[keep]
         return RequestMix(
             self.prompt[keep],
@@ -115,4 +118,14 @@ class RequestMix:
             self.output[keep],
             weight / weight.sum(),
             self.traffic_class[keep],
+        )
+
+    def repeated(self, times: int) -> RequestMix:
+        """Every point ``times`` times in a row at an equal part of its weight."""
+        return RequestMix(
+            np.repeat(self.prompt, times),
+            np.repeat(self.cached, times),
+            np.repeat(self.output, times),
+            np.repeat(self.weight / times, times),
+            np.repeat(self.traffic_class, times),
         )

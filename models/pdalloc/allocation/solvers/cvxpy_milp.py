@@ -8,9 +8,16 @@ SLOs that couple the stages.
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from pdalloc.allocation.linear import COVERED, HIGHS_OPTIONS, Array, Cut, LinearData
+import numpy as np
+
+from pdalloc.allocation.linear import COVERED, HIGHS_OPTIONS, Array, LinearData
 from pdalloc.allocation.problem import Allocation, AllocationProblem
 from pdalloc.allocation.rounds import solve_in_rounds
 from pdalloc.errors import UnsupportedError
@@ -43,12 +50,27 @@ class CvxpyMilp:
 def minimise(data: LinearData) -> tuple[Array, float] | None:
     """(counts (n,), lower bound in USD/hour) of one MILP; None when it is infeasible."""
     problem, counts = model(data)
-    problem.solve(solver="HIGHS", **HIGHS_OPTIONS)
+    with _silent():
+        problem.solve(solver="HIGHS", **HIGHS_OPTIONS)
     if counts.value is None:
         if problem.status in ("infeasible", "infeasible_or_unbounded"):
             return None
         raise UnsupportedError(f"HiGHS ended with {problem.status!r}; use --solver exact")
     return counts.value, float(problem.solver_stats.extra_stats.mip_dual_bound)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep HiGHS's banner, printed below Python, out of this process's output."""
+    sys.stdout.flush()
+    kept, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(null)
 
 
 def model(data: LinearData) -> tuple[Any, Any]:
@@ -68,24 +90,26 @@ def model(data: LinearData) -> tuple[Any, Any]:
         rows.append((data.gpus[i] @ counts[i] <= held).set_label(f"stock[{gpu}]"))
     for j in data.limited:
         rows.append((counts[j] <= data.most[j]).set_label(f"limit[{data.labels[j]}]"))
-    for k, cut in enumerate(data.cuts):
-        rows += _cut_rows(data, counts, cut, k)
+    if data.cuts:
+        rows += _cut_rows(data, counts)
     return cp.Problem(cp.Minimize(data.usd @ bought), rows), counts
 
 
-def _cut_rows(data: LinearData, counts: Any, cut: Cut, k: int) -> list[Any]:
-    """Decode counts above or below those of ``cut``, or enough prefill beside them."""
-    import cvxpy as cp
-
+def _cut_rows(data: LinearData, counts: Any) -> list[Any]:
+    """Per cut k: decode counts above or below its own, or enough prefill beside them."""
+    cp: Any = importlib.import_module("cvxpy")  # its annotations miss half its names
     d, p = data.members(DECODE), data.members(PREFILL)
-    at, top = cut.decode[d], (data.owned + data.ceiling)[d]
-    above = cp.Variable(len(d), boolean=True, name=f"above{k}")
-    below = cp.Variable(len(d), boolean=True, name=f"below{k}")
-    differs = cp.sum(above) + cp.sum(below)
+    at = np.array([cut.decode[d] for cut in data.cuts])
+    share = np.array([cut.share[p] for cut in data.cuts])
+    top = np.broadcast_to((data.owned + data.ceiling)[d], at.shape)
+    is_above = cp.Variable(at.shape, boolean=True, name="is_above")
+    is_below = cp.Variable(at.shape, boolean=True, name="is_below")
+    each = np.ones((len(at), 1)) @ cp.reshape(counts[d], (1, len(d)), order="C")
+    differs = (is_above + is_below) @ np.ones(len(d))
     return [
-        (counts[d] >= cp.multiply(at + 1, above)).set_label(f"above[{k}]"),
-        (counts[d] <= top - cp.multiply(top - at + 1, below)).set_label(f"below[{k}]"),
-        (cut.share[p] @ counts[p] + differs >= COVERED).set_label(f"coupled[{k}]"),
+        (each >= cp.multiply(at + 1, is_above)).set_label("above"),
+        (each <= top - cp.multiply(top - at + 1, is_below)).set_label("below"),
+        (share @ counts[p] + differs >= COVERED).set_label("coupled"),
     ]
 
 

@@ -78,9 +78,8 @@ class ExactSearch:
         for i, o in enumerate(decodes):
             rate = problem.rate(o)
             count = math.ceil(problem.demand / rate) if rate > 0 else 0
-            while (
-                0 < count <= min(o.most, MOST_REPLICAS, problem.stock.get(o.gpu, math.inf) / o.gpus)
-            ):
+            room = min(o.most, MOST_REPLICAS, problem.stock.get(o.gpu, math.inf) / o.gpus)
+            while 0 < count <= room and o.cost(count) < best.cutoff:
                 vector = tuple(count if k == i else 0 for k in range(len(decodes)))
                 found = len(best.kept)
                 self._complete(problem, vector, o.cost(count), best)

@@ -1,0 +1,96 @@
+"""Results as files: written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pdalloc.errors import InputError
+from pdalloc.fleet import parse_fleet
+
+if TYPE_CHECKING:
+    from pdalloc.planning.answer import Answer
+    from pdalloc.scenario import Scenario
+
+ANSWER = "answer.json"
+FIGURES = ("cost_against_demand", "latency_against_demand")
+KINDS = ("png", "pdf")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` (UTF-8) to ``path`` at once: readers see the old file or the new one.
+
+    Raises InputError when it cannot be written.
+    """
+    _replace({path: text.encode()})
+
+
+def write_outputs(scenario: Scenario, answer: Answer, out: Path) -> None:
+    """answer.json and, for a fleet that keeps its SLOs, the figures, in folder ``out``.
+
+    Everything is computed before the first file is written. Figures of an earlier run go
+    when the new answer is infeasible. Raises InputError when ``out`` cannot be written.
+    """
+    contents = {ANSWER: (answer.to_json() + "\n").encode()}
+    stale = [f"{name}.{kind}" for name in FIGURES for kind in KINDS]
+    if answer.status != "infeasible":
+        contents |= _figures(scenario, answer)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: cannot make this folder: {_reason(error)}") from None
+    _replace({out / name: content for name, content in contents.items()})
+    for name in set(stale) - set(contents):
+        (out / name).unlink(missing_ok=True)
+
+
+def _figures(scenario: Scenario, answer: Answer) -> dict[str, bytes]:
+    """File name -> contents of both figures in both formats."""
+    from pdalloc.planning import sweeps
+    from pdalloc.report.figures import cost_against_demand, latency_against_demand
+    from pdalloc.report.progress import bar
+    from pdalloc.report.style import figure_bytes
+
+    demands = sweeps.demand_grid(scenario)
+    fleet = parse_fleet(answer.fleet or "", scenario.system.type_names)
+    with bar("cost against demand", enabled=True) as progress:
+        points = sweeps.cost_sweep(scenario, demands, progress)
+    with bar("latency against demand", enabled=True) as progress:
+        fleets = [fleet, *sweeps.neighbours(fleet)]
+        curves = sweeps.latency_sweep(scenario, fleets, demands, progress)
+    drawn = (cost_against_demand(points, answer), latency_against_demand(curves, answer))
+    return {
+        f"{name}.{kind}": figure_bytes(figure, kind)
+        for name, figure in zip(FIGURES, drawn, strict=True)
+        for kind in KINDS
+    }
+
+
+def _replace(contents: Mapping[Path, bytes]) -> None:
+    """Write each file beside its place, then move all into place; leave nothing on failure."""
+    temporary = {path: path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in contents}
+    path = Path()
+    try:
+        for path, content in contents.items():
+            temporary[path].write_bytes(content)
+        for path in contents:
+            temporary[path].replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot write this file: {_reason(error)}") from None
+    finally:
+        for left in temporary.values():
+            _discard(left)
+
+
+def _discard(path: Path) -> None:
+    """Remove a temporary file if it is there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return  # its folder is not there, or cannot be written: nothing was left in it
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or type(error).__name__
