@@ -7,12 +7,17 @@ one clock. SLOs read latencies from here, so simulated and measured runs are jud
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+FINISHED, REJECTED, TIMED_OUT = range(3)
+STATUSES = ("finished", "rejected", "timed out")
+"""What became of a request, by its ``status`` in a log."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,13 @@ class RequestLog:
     first step begins), ``first_token`` and ``finish`` in seconds; ``prompt_tokens`` and
     ``output_tokens`` per request; ``traffic_class``, ``prefill_replica`` and
     ``decode_replica`` are indices.
+
+    Only logs of runs with simulation options have the rest. ``status`` indexes STATUSES; who
+    did not finish has NaN times and replica -1 from the stage that it never reached.
+    ``retries`` counts arrivals after the first (``arrival`` is the first, the other times are
+    of the last), ``recomputes`` how often its decode-side KV cache was lost. ``left`` is when
+    it left the system either way, and ``transfer_start`` when its KV cache began to move,
+    seconds.
     """
 
     arrival: Array
@@ -37,9 +49,21 @@ class RequestLog:
     traffic_class: Ints
     prefill_replica: Ints
     decode_replica: Ints
+    status: Ints | None = None
+    retries: Ints | None = None
+    recomputes: Ints | None = None
+    left: Array | None = None
+    transfer_start: Array | None = None
 
     def __len__(self) -> int:
         return len(self.arrival)
+
+    @property
+    def finished(self) -> NDArray[np.bool_]:
+        """Which requests got their whole answer, shape (n,)."""
+        if self.status is None:
+            return np.ones(len(self), bool)
+        return np.asarray(self.status == FINISHED)
 
     @property
     def ttft(self) -> Array:
@@ -60,4 +84,6 @@ class RequestLog:
 
     def select(self, keep: NDArray[np.bool_]) -> RequestLog:
         """The requests where ``keep`` (shape (n,)) is true."""
-        return RequestLog(**{name: getattr(self, name)[keep] for name in self.__annotations__})
+        columns: dict[str, Any] = {name: getattr(self, name) for name in self.__annotations__}
+        given = {name: values for name, values in columns.items() if values is not None}
+        return RequestLog(**{name: values[keep] for name, values in given.items()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,9 +50,7 @@ def system(
     )
 
 
-def traffic(
-    lengths: LengthLaw, rate: float = 1.0, name: str = "all", **more: float
-) -> TrafficClass:
+def traffic(lengths: LengthLaw, rate: float = 1.0, name: str = "all", **more: Any) -> TrafficClass:
     return TrafficClass(name, rate, lengths, **more)
 
 

@@ -53,6 +53,11 @@ class AffinePrefill:
         )
         return np.maximum(time, self.floor)
 
+    def pass_seconds(self, tokens: Array, squares: Array) -> Array:
+        """Seconds of passes that compute sum(n - h) ``tokens`` and sum(n^2 - h^2) ``squares``."""
+        time = self.base + self.per_token * tokens + self.per_token_sq * squares
+        return np.maximum(time, self.floor)
+
 
 @dataclass(frozen=True)
 class AffineDecode:

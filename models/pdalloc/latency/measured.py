@@ -89,6 +89,10 @@ class MeasuredPrefill:
         """Seconds per prompt; arrays (n,)."""
         return self.curve(prompt - cached)
 
+    def pass_seconds(self, tokens: Array, squares: Array) -> Array:
+        """Seconds of passes that compute ``tokens`` in all; ``squares`` is not used; (n,)."""
+        return self.curve(tokens)
+
 
 @dataclass(frozen=True)
 class MeasuredDecode:

@@ -33,6 +33,14 @@ class PrefillTime(Protocol):
         """Seconds for prompts of ``prompt`` tokens, ``cached`` of them cached; arrays (n,)."""
         ...
 
+    def pass_seconds(self, tokens: Array, squares: Array) -> Array:
+        """Seconds of passes over several prompts or parts of prompts; arrays (n,).
+
+        A part that makes its prompt's KV cache grow from h to n tokens adds n - h to
+        ``tokens`` and n^2 - h^2 to ``squares``.
+        """
+        ...
+
 
 class DecodeStep(Protocol):
     """Time of one decode iteration."""
@@ -82,6 +90,10 @@ class Latency:
     def prefill_seconds(self, prompt: Array, cached: Array) -> Array:
         """Mean prefill seconds after calibration; arrays (n,)."""
         return self.calibration.prefill * self.prefill.seconds(prompt, cached)
+
+    def pass_seconds(self, tokens: Array, squares: Array) -> Array:
+        """Mean seconds of prefill passes after calibration (:class:`PrefillTime`); (n,)."""
+        return self.calibration.prefill * self.prefill.pass_seconds(tokens, squares)
 
     def step_seconds(self, batch: Array, context: Array) -> Array:
         """Decode step seconds after calibration; ``context`` tokens in all; arrays (n,)."""

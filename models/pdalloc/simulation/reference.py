@@ -13,369 +13,301 @@ rather than fast; it reads the system only and none of the formulas that it judg
   the batch holds K; a step of B requests with S context tokens in all takes t(B, S); each
   request of the batch gets one token at its end. A request's context is its prompt plus
   the output tokens that exist when the step starts.
-* *Equal times*: departures (prefill end, step end), then arrivals (at prefill, at decode),
-  then step starts; within a kind by request or replica index. So who arrives exactly at a
-  boundary joins there, and the order never depends on floating-point luck.
+* *Equal times*: departures (a prefill pass, a step, a link's work ends), failures, repairs,
+  timeouts, arrivals (at prefill, at decode), then step starts; within a kind by request or
+  replica index. So who arrives exactly at a boundary joins there, and the order never depends
+  on floating-point luck.
 
-Everything random is drawn before the run (:class:`Draws`): another simulator that is given
-the same draws must give the same log.
+:class:`SimulationOptions` adds to these rules (docs/simulation.md says how they meet).
+Everything random is drawn before the run (:class:`Draws`) or looked up by name: another
+simulator that is given the same draws must give the same log.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Generic, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pdalloc.fleet import DECODE, PREFILL, ROLES, Dispatch, Fleet, Role
-from pdalloc.latency.measured import MeasuredDecode
-from pdalloc.latency.service import Latency
+from pdalloc.fleet import DECODE, PREFILL, Fleet
 from pdalloc.records import RequestLog
+from pdalloc.simulation import hashing
+from pdalloc.simulation.colocated import ColocatedSimulator
+from pdalloc.simulation.decode_replica import DecodeReplica, step_time
+from pdalloc.simulation.event_loop import EventLoop, Progress, columns
+from pdalloc.simulation.events import (
+    ARRIVAL,
+    FAILURE,
+    LINK_END,
+    PREFILL_END,
+    REPAIR,
+    STEP_END,
+    STEP_START,
+    TIMEOUT,
+    TRANSFER_END,
+)
+from pdalloc.simulation.links import KvNetwork
+from pdalloc.simulation.options import PLAIN, SimulationOptions
+from pdalloc.simulation.outages import Outages
+from pdalloc.simulation.pools import decode_pools, prefill_pools
+from pdalloc.simulation.prefill_replica import PrefillReplica
+from pdalloc.simulation.requests import Request
+from pdalloc.simulation.setup import check, mean_context, replica_types
 from pdalloc.simulation.statistics import Run
 from pdalloc.simulation.traffic import Draws, Rates, Seed, draw
 from pdalloc.system import System
 
-Array = NDArray[np.float64]
-Progress = Callable[[int, int], None]
-"""Called with (requests finished, requests in all) about a hundred times a run."""
 
-PREFILL_END, STEP_END, ARRIVAL, TRANSFER_END, STEP_START = range(5)
-"""Kinds of event, in the order in which events of one instant happen."""
-
-
-@dataclass(slots=True, eq=False)
-class Request:
-    """One request on its way: what is left to do, and when each stage happened (s)."""
-
-    index: int
-    arrival: float
-    prompt: int
-    steps: int
-    context: int
-    prefill: list[PrefillReplica] = field(default_factory=list)
-    decode: list[DecodeReplica] = field(default_factory=list)
-    prefill_replica: int = -1
-    decode_replica: int = -1
-    prefill_start: float | None = None
-    prefill_end: float | None = None
-    transfer_end: float | None = None
-    decode_start: float | None = None
-    first_token: float | None = None
-    finish: float | None = None
-
-
-class PrefillReplica:
-    """First come first served, one prompt at a time.
-
-    ``seconds[i]`` is the prefill time of request i here; ``load`` counts assigned unfinished
-    prompt tokens, the running prompt whole.
-    """
-
-    def __init__(self, seconds: list[float]) -> None:
-        self.index = 0
-        self.queue: deque[Request] = deque()
-        self.load = 0
-        self.seconds = seconds
-        self.running: Request | None = None
-
-    @property
-    def busy(self) -> bool:
-        return self.running is not None
-
-    def start(self, now: float) -> float:
-        """Begin the oldest waiting prompt; returns when it will end, s."""
-        request = self.running = self.queue.popleft()
-        request.prefill_start, request.prefill_replica = now, self.index
-        return now + self.seconds[request.index]
-
-    def end(self, now: float) -> Request:
-        """The running prompt is done."""
-        request, self.running = self.running, None
-        assert request is not None
-        request.prefill_end = now
-        return request
-
-
-class DecodeReplica:
-    """Continuous batching of at most ``limit`` requests, a token each per step.
-
-    ``load`` counts assigned unfinished requests, also those whose KV cache is still moving;
-    ``busy`` holds from the event that wakes it until a step finds nobody to decode.
-    """
-
-    def __init__(self, step_time: Callable[[int, int], float], limit: float) -> None:
-        self.index = 0
-        self.queue: deque[Request] = deque()
-        self.load = 0
-        self.step_time, self.limit = step_time, limit
-        self.batch: list[Request] = []
-        self.busy = False
-        self.step_starts: list[float] = []
-        self.step_seconds: list[float] = []
-
-    def start_step(self, now: float) -> float | None:
-        """Let waiting requests join and start a step; returns its end, or None if idle."""
-        while self.queue and len(self.batch) < self.limit:
-            request = self.queue.popleft()
-            request.decode_start, request.decode_replica = now, self.index
-            self.batch.append(request)
-        self.busy = bool(self.batch)
-        if not self.batch:
-            return None
-        seconds = self.step_time(len(self.batch), sum(r.context for r in self.batch))
-        self.step_starts.append(now)
-        self.step_seconds.append(seconds)
-        return now + seconds
-
-    def end_step(self, now: float) -> list[Request]:
-        """A token to each request of the batch; returns those that are done."""
-        for request in self.batch:
-            request.context += 1
-            request.steps -= 1
-            if request.first_token is None:
-                request.first_token = now
-        done = [request for request in self.batch if request.steps == 0]
-        if done:
-            self.batch = [request for request in self.batch if request.steps > 0]
-        return done
-
-
-def step_time(latency: Latency) -> Callable[[int, int], float]:
-    """Seconds of one step by (requests, their context tokens in all), as plain numbers.
-
-    A measured table does not look at the context: its times are kept per batch.
-    """
-    b, s = np.empty(1), np.empty(1)
-
-    def evaluate(batch: int, context: int) -> float:
-        b[0], s[0] = batch, context
-        return float(latency.step_seconds(b, s)[0])
-
-    if not isinstance(latency.decode, MeasuredDecode):
-        return evaluate
-    per_batch = cache(lambda batch: evaluate(batch, 0))
-    return lambda batch, _: per_batch(batch)
-
-
-ReplicaT = TypeVar("ReplicaT", PrefillReplica, DecodeReplica)
-
-
-class Dispatcher(Generic[ReplicaT]):
-    """How one pool spreads its requests.
-
-    ``random``; ``round_robin`` in turn; ``least_loaded``: least ``load``, the first of equals;
-    ``central_queue``: one queue, whoever is free first takes the oldest.
-    """
-
-    def __init__(self, rule: Dispatch, replicas: list[ReplicaT]) -> None:
-        self.rule = rule
-        self.replicas: list[ReplicaT] = replicas
-        self._turn = -1
-        if rule == "central_queue":
-            for replica in replicas:
-                replica.queue = replicas[0].queue
-
-    def candidates(self, pick: float) -> list[ReplicaT]:
-        """The replicas that may serve the next request: one, or all that share a queue."""
-        if self.rule == "central_queue":
-            return self.replicas
-        if self.rule == "random":
-            return [self.replicas[int(pick * len(self.replicas))]]
-        if self.rule == "round_robin":
-            self._turn = (self._turn + 1) % len(self.replicas)
-            return [self.replicas[self._turn]]
-        return [min(self.replicas, key=lambda replica: replica.load)]
-
-
-class _Simulator:
-    """The fleet, the requests and the event queue of one run."""
+class Simulator(EventLoop[PrefillReplica]):
+    """A fleet of prefill and decode replicas, and the links between them."""
 
     def __init__(
-        self, system: System, fleet: Fleet, draws: Draws, progress: Progress | None
+        self,
+        system: System,
+        fleet: Fleet,
+        draws: Draws,
+        progress: Progress | None,
+        options: SimulationOptions,
     ) -> None:
-        stream, mix = draws.stream, draws.stream.as_mix()
-        self.stream, self.rule, self.progress = stream, system.first_token, progress
-        self.transfer: list[float] = system.transfer_seconds(mix).tolist()
-        self.pool = {role: draws.pool[role].tolist() for role in ROLES}
-        self.pick = {role: draws.pick[role].tolist() for role in ROLES}
-        self.prefill_pools = prefill_pools(system, fleet, draws)
-        self.decode_pools = decode_pools(system, fleet)
-        self.prefills = [r for pool in self.prefill_pools for r in pool.replicas]
+        check(system, fleet, draws, options)
+        super().__init__(system, draws, progress, options)
+        self.entrances = prefill_pools(system, fleet, draws, options)
+        self.decode_pools = decode_pools(system, fleet, draws, options)
+        self.prefills = [r for pool in self.entrances for r in pool.replicas]
         self.decodes = [r for pool in self.decode_pools for r in pool.replicas]
-        for i, prefill in enumerate(self.prefills):
-            prefill.index = i
-        for i, decode in enumerate(self.decodes):
-            decode.index = i
-        made_by_prefill = int(system.first_token != "decode")
-        steps = system.decode_steps(mix).astype(int).tolist()
-        needs = zip(stream.arrival.tolist(), stream.prompt.tolist(), steps, strict=True)
-        self.requests = [
-            Request(i, arrival, prompt, left, prompt + made_by_prefill)
-            for i, (arrival, prompt, left) in enumerate(needs)
-        ]
-        self.events: list[tuple[float, int, int]] = []
-        self.finished = 0
+        self.network = KvNetwork(system, fleet, draws, options)
+        self.back_pressure = options.kv is not None and options.kv.back_pressure
 
     def run(self) -> Run:
-        happens = {
+        """Play the run; returns its log and every pass and step."""
+        happens: dict[int, Callable[[float, int], None]] = {
             PREFILL_END: self._end_prefill,
             STEP_END: self._end_step,
-            ARRIVAL: self._arrive,
+            LINK_END: self._end_link,
+            TIMEOUT: self.time_out,
+            ARRIVAL: self.arrive,
             TRANSFER_END: self._end_transfer,
             STEP_START: self._start_step,
         }
-        self._schedule(self.requests[0].arrival, ARRIVAL, 0)
-        while self.events:
-            now, kind, index = heapq.heappop(self.events)
-            happens[kind](now, index)
+        if self.options.failures is not None:
+            outages = Outages(self, self.options.failures)
+            happens |= {FAILURE: outages.fail, REPAIR: outages.repair}
+        self.play(happens)
         return Run(
-            self._log(),
-            tuple(np.array(replica.step_starts) for replica in self.decodes),
-            tuple(np.array(replica.step_seconds) for replica in self.decodes),
+            self.log(),
+            columns(self.decodes, "step_starts"),
+            columns(self.decodes, "step_seconds"),
+            columns(self.prefills, "pass_starts"),
+            columns(self.prefills, "pass_seconds"),
+            columns(self.decodes, "recompute_starts"),
+            columns(self.decodes, "recompute_seconds"),
+            self.token_times(),
         )
 
-    def _schedule(self, time: float, kind: int, index: int) -> None:
-        heapq.heappush(self.events, (time, kind, index))
+    # Prefill.
 
-    def _arrive(self, now: float, i: int) -> None:
-        if i + 1 < len(self.requests):
-            self._schedule(self.requests[i + 1].arrival, ARRIVAL, i + 1)
-        request = self.requests[i]
-        pool = self.prefill_pools[self.pool[PREFILL][i]]
-        request.prefill = pool.candidates(self.pick[PREFILL][i])
-        for replica in request.prefill:
+    def enqueue(self, now: float, request: Request, replicas: list[PrefillReplica]) -> None:
+        """``request`` waits for the first of ``replicas`` that is free, which may be now."""
+        request.prefills = replicas
+        for replica in replicas:
             replica.load += request.prompt
-        request.prefill[0].queue.append(request)
-        for replica in request.prefill:
-            if not replica.busy:
-                self._schedule(replica.start(now), PREFILL_END, replica.index)
-                break
+        replicas[0].queue.append(request)
+        self.start_prefills(now, replicas)
+
+    def dequeue(self, request: Request) -> None:
+        """``request`` gives up waiting."""
+        request.prefills[0].queue.remove(request)
+        self.leave_prefill(request)
+
+    def start_prefills(self, now: float, replicas: list[PrefillReplica]) -> None:
+        """Those of ``replicas`` that are free start a pass, in order, while prompts wait."""
+        for replica in replicas:
+            if replica.has_prompts and replica.ready:
+                self.schedule(replica.start(now), PREFILL_END, replica.index)
+
+    def leave_prefill(self, request: Request) -> None:
+        """``request`` no longer counts as load of its prefill replicas."""
+        for replica in request.prefills:
+            replica.load -= request.prompt
 
     def _end_prefill(self, now: float, index: int) -> None:
-        done = self.prefills[index]
-        request = done.end(now)
-        for replica in request.prefill:
-            replica.load -= request.prompt
-        if done.queue:
-            self._schedule(done.start(now), PREFILL_END, index)
-        pool = self.decode_pools[self.pool[DECODE][request.index]]
-        request.decode = pool.candidates(self.pick[DECODE][request.index])
-        for target in request.decode:
+        replica = self.prefills[index]
+        if replica.due != now:  # the pass was lost
+            return
+        done = replica.end(now)
+        if self.back_pressure:
+            replica.blocking += len(done)
+        for request in done:
+            self.leave_prefill(request)
+            self._route(now, request)
+        self.start_prefills(now, [replica])
+
+    # Transfer.
+
+    def _route(self, now: float, request: Request) -> None:
+        """Prefilled: choose the decode replica, whose KV space is needed from now on."""
+        group = request.decodes = self.decode_candidates(request)
+        for target in group:
             target.load += 1
         if self.rule == "prefill":
-            request.first_token = now
-            if request.steps == 0:  # nothing to decode, so no KV cache moves
+            request.gain(now)
+            if request.left == 0:  # nothing to decode, so no KV cache moves
                 self._leave_without_decode(now, request)
+                self._unblock(now, request)
                 return
-        self._schedule(now + self.transfer[request.index], TRANSFER_END, request.index)
+        if self.options.kv is not None:
+            group[0].pending.append(request)
+            self.admit(now, group)
+        else:
+            request.home = group[0] if len(group) == 1 else None
+            self._begin_transfer(now, request)
+
+    def decode_candidates(self, request: Request) -> list[DecodeReplica]:
+        """Where ``request`` may be decoded, by its pool's rule; counts the dispatch."""
+        pick, k = self.pick[DECODE][request.index], request.decode_dispatches
+        if k > 0:
+            pick = hashing.uniform(self.draws.key, hashing.DECODE_PICK, request.index, k)
+        request.decode_dispatches += 1
+        return self.decode_pools[self.pool[DECODE][request.index]].candidates(pick)
+
+    def admit(self, now: float, group: list[DecodeReplica]) -> None:
+        """Begin transfers to ``group`` in order of waiting, while the next one has KV space.
+
+        Whose KV cache was lost comes first: nobody is admitted while one waits.
+        """
+        pending = group[0].pending
+        while pending and not group[0].lost:
+            up = [replica for replica in group if replica.up]
+            if not up:
+                return
+            home = max(up, key=lambda replica: replica.memory - replica.used)
+            if not home.fits(pending[0]):
+                return
+            request = pending.popleft()
+            request.home = home
+            home.hold(request)
+            self._begin_transfer(now, request)
+            self._unblock(now, request)
+
+    def _unblock(self, now: float, request: Request) -> None:
+        """The prefill replica of ``request`` need not keep its KV cache any more."""
+        if self.back_pressure:
+            source = self.prefills[request.prefill_replica]
+            source.blocking -= 1
+            self.start_prefills(now, [source])
+
+    def _begin_transfer(self, now: float, request: Request) -> None:
+        request.transfer_start = now
+        pools = self.pool[PREFILL][request.index], self.pool[DECODE][request.index]
+        link, through = self.network.enter(now, request, *pools)
+        if link is None:
+            self._arrives_at(through, request)
+        else:
+            self.schedule(through, LINK_END, link)
+
+    def _end_link(self, now: float, number: int) -> None:
+        """Processor sharing: one transfer has all its bytes on the way."""
+        link = self.network.shared[number]
+        if link.due != now:
+            return
+        request = link.leave(now)
+        if link.due is not None:
+            self.schedule(link.due, LINK_END, number)
+        if request.transfer_end is None:  # not cut
+            pools = self.pool[PREFILL][request.index], self.pool[DECODE][request.index]
+            self._arrives_at(now + self.network.latency(request, *pools), request)
+
+    def _arrives_at(self, time: float, request: Request) -> None:
+        request.due = time
+        self.schedule(time, TRANSFER_END, request.index)
 
     def _end_transfer(self, now: float, i: int) -> None:
         request = self.requests[i]
-        request.transfer_end = now
+        if request.due != now:
+            return
+        self.end_transfer(now, request)
+        group = request.decodes
+        if request.left == 0:
+            self._leave_without_decode(now, request)
+            if request.home is not None:
+                request.home.release(request)
+            self._memory_freed(now, group)
+        elif request.home is not None:
+            request.home.queue.append(request)
+            self.wake(now, [request.home])
+        else:
+            group[0].queue.append(request)
+            self.wake(now, [r for r in group if r.up and not r.busy][:1])
+
+    def end_transfer(self, now: float, request: Request) -> None:
+        """The KV cache is there, or its transfer was cut."""
+        request.transfer_end, request.due = now, None
         if self.rule == "transfer":
-            request.first_token = now
-            if request.steps == 0:
-                self._leave_without_decode(now, request)
-                return
-        request.decode[0].queue.append(request)
-        for replica in request.decode:
-            if not replica.busy:
+            request.gain(now)
+
+    # Decode.
+
+    def wake(self, now: float, replicas: list[DecodeReplica]) -> None:
+        """Those of ``replicas`` that are up and idle take a turn once all have arrived."""
+        for replica in replicas:
+            if replica.up and not replica.busy:
                 replica.busy = True
-                self._schedule(now, STEP_START, replica.index)
-                break
+                self.schedule(now, STEP_START, replica.index)
 
     def _start_step(self, now: float, index: int) -> None:
-        end = self.decodes[index].start_step(now)
+        replica = self.decodes[index]
+        if not replica.busy or replica.due is not None:
+            return
+        end = replica.turn(now)
         if end is not None:
-            self._schedule(end, STEP_END, index)
+            self.schedule(end, STEP_END, index)
 
     def _end_step(self, now: float, index: int) -> None:
-        for request in self.decodes[index].end_step(now):
+        replica = self.decodes[index]
+        if replica.due != now:
+            return
+        for request in replica.end(now):
             self._finish(now, request)
-        self._schedule(now, STEP_START, index)
+        if replica.lost or replica.pending:
+            self._memory_freed(now, replica.group)
+        self.schedule(now, STEP_START, index)
+
+    def _memory_freed(self, now: float, group: list[DecodeReplica]) -> None:
+        """KV space may have been freed, or taken from one who must recompute."""
+        if self.options.kv is not None:
+            self.admit(now, group)
+        if group[0].lost:
+            self.wake(now, group)
+
+    # Leaving.
 
     def _leave_without_decode(self, now: float, request: Request) -> None:
         """One token was all: it is logged at the decode replica that it was meant for."""
         if request.transfer_end is None:
-            request.transfer_end = now
-        request.decode_start, request.decode_replica = now, request.decode[0].index
+            request.transfer_start = request.transfer_end = now
+        target = request.home or request.decodes[0]
+        request.decode_start, request.decode_replica = now, target.index
         self._finish(now, request)
 
     def _finish(self, now: float, request: Request) -> None:
-        request.finish = now
-        for replica in request.decode:
+        for replica in request.decodes:
             replica.load -= 1
-        self.finished += 1
-        total = len(self.requests)
-        if self.progress is not None and self.finished % max(total // 100, 1) == 0:
-            self.progress(self.finished, total)
-
-    def _log(self) -> RequestLog:
-        rows = self.requests
-        return RequestLog(
-            arrival=self.stream.arrival,
-            prefill_start=np.array([r.prefill_start for r in rows], float),
-            prefill_end=np.array([r.prefill_end for r in rows], float),
-            transfer_end=np.array([r.transfer_end for r in rows], float),
-            decode_start=np.array([r.decode_start for r in rows], float),
-            first_token=np.array([r.first_token for r in rows], float),
-            finish=np.array([r.finish for r in rows], float),
-            prompt_tokens=self.stream.prompt,
-            output_tokens=self.stream.output,
-            traffic_class=self.stream.traffic_class,
-            prefill_replica=np.array([r.prefill_replica for r in rows], np.int64),
-            decode_replica=np.array([r.decode_replica for r in rows], np.int64),
-        )
+        self.finish(now, request)
 
 
-def prefill_pools(system: System, fleet: Fleet, draws: Draws) -> list[Dispatcher[PrefillReplica]]:
-    """One dispatcher per prefill pool, in fleet order."""
-    pools, stream = [], draws.stream
-    for pool in fleet.in_role(PREFILL):
-        latency = system.replica_types[pool.replica_type].latency
-        seconds = latency.prefill_seconds(stream.prompt.astype(float), stream.cached)
-        if latency.prefill_noise == "exponential":
-            seconds = seconds * draws.noise
-        times = seconds.tolist()
-        replicas = [PrefillReplica(times) for _ in range(pool.replicas)]
-        pools.append(Dispatcher(system.dispatch[PREFILL], replicas))
-    return pools
+def replay(
+    system: System,
+    fleet: Fleet,
+    draws: Draws,
+    progress: Progress | None = None,
+    options: SimulationOptions = PLAIN,
+) -> Run:
+    """Run the requests in ``draws`` through ``fleet``: the log and every decode step.
 
-
-def decode_pools(system: System, fleet: Fleet) -> list[Dispatcher[DecodeReplica]]:
-    """One dispatcher per decode pool, in fleet order."""
-    pools, context = [], mean_context(system)
-    for pool in fleet.in_role(DECODE):
-        kind = system.replica_types[pool.replica_type]
-        seconds, limit = step_time(kind.latency), kind.batch_limit(context)
-        replicas = [DecodeReplica(seconds, limit) for _ in range(pool.replicas)]
-        pools.append(Dispatcher(system.dispatch[DECODE], replicas))
-    return pools
-
-
-def mean_context(system: System) -> float:
-    """Tokens a decoding request holds at a random step: E[P L + L^2/2] / E[L], L its steps."""
-    mix = system.workload.mix()
-    steps = system.decode_steps(mix)
-    if not steps.any():
-        return float(mix.weight @ mix.prompt)
-    return float(mix.weight @ (mix.prompt * steps + 0.5 * steps**2) / (mix.weight @ steps))
-
-
-def replica_types(fleet: Fleet, role: Role) -> tuple[str, ...]:
-    """The type of each replica of ``role``, by the indices that a log gives them."""
-    return tuple(pool.replica_type for pool in fleet.in_role(role) for _ in range(pool.replicas))
-
-
-def replay(system: System, fleet: Fleet, draws: Draws, progress: Progress | None = None) -> Run:
-    """Run the requests in ``draws`` through ``fleet``: the log and every decode step."""
-    return _Simulator(system, fleet, draws, progress).run()
+    Raises InputError for options that do not fit the fleet.
+    """
+    if options.colocated is not None:
+        both = ColocatedSimulator(system, fleet, draws, progress, options, options.colocated)
+        return both.run()
+    return Simulator(system, fleet, draws, progress, options).run()
 
 
 def simulate(
@@ -385,12 +317,16 @@ def simulate(
     requests: int,
     seed: Seed,
     progress: Progress | None = None,
+    options: SimulationOptions = PLAIN,
 ) -> RequestLog:
     """Times of ``requests`` requests of ``system.workload`` on ``fleet``, from empty to empty.
 
     ``rates[role, replica type]`` in requests/s are the weights by which pools share the
-    traffic; the same ``seed`` gives the same log. Raises InputError for rates that do not
-    fit the fleet, or when a replica's KV space does not hold one request.
+    traffic; the same ``seed`` gives the same log. Raises InputError for rates or options that
+    do not fit the fleet, or when a replica's KV space does not hold one request.
     """
     draws = draw(system.workload, fleet, rates, requests, seed)
-    return replay(system, fleet, draws, progress).log
+    return replay(system, fleet, draws, progress, options).log
+
+
+__all__ = ["Progress", "mean_context", "replay", "replica_types", "simulate", "step_time"]

@@ -34,19 +34,34 @@ CONFIDENCE = 0.95
 class Run:
     """What a run leaves: the requests' times, and every step of every decode replica.
 
-    ``step_starts[d]`` and ``step_seconds[d]`` of decode replica d, seconds, shape (steps,).
+    ``step_starts[d]`` and ``step_seconds[d]`` of decode replica d, seconds, shape (steps,);
+    likewise ``pass_*`` of each prefill replica's passes and ``recompute_*`` of each decode
+    replica's recompute passes, where the simulator keeps them. ``token_times[i]``: when each
+    output token of request i came, s; kept where steps alone do not tell. ``both_roles``:
+    prefill replica r and decode replica r are one machine.
     """
 
     log: RequestLog
     step_starts: tuple[Array, ...]
     step_seconds: tuple[Array, ...]
+    pass_starts: tuple[Array, ...] = ()
+    pass_seconds: tuple[Array, ...] = ()
+    recompute_starts: tuple[Array, ...] = ()
+    recompute_seconds: tuple[Array, ...] = ()
+    token_times: tuple[Array, ...] | None = None
+    both_roles: bool = False
 
     def gaps(self, keep: Mask) -> Array:
         """All gaps between output tokens (ITL) of the requests in ``keep`` (n,), seconds.
 
         A request's steps follow each other without a break, so its gaps are consecutive step
-        times; only the one after a first token made before the first step holds more.
+        times; only the one after a first token made before the first step holds more. With
+        token times the gaps are theirs: tokens of one step are 0 s apart.
         """
+        if self.token_times is not None:
+            times = self.token_times
+            gaps = [np.diff(times[i]) for i in np.flatnonzero(keep & self.log.finished)]
+            return np.concatenate([np.empty(0), *gaps])
         log, parts = self.log, [np.empty(0)]
         for i in np.flatnonzero(keep & (log.output_tokens > 1)):
             seconds = self.step_seconds[log.decode_replica[i]]
@@ -92,17 +107,27 @@ def littles_law(log: RequestLog) -> tuple[float, float, float]:
 
     The window runs from the first kept arrival to the last. N is the mean number of requests
     present in it, whoever they are; :math:`\lambda` the arrivals in it per second and T their
-    mean stay. The two agree when as much work enters the window as leaves it: a large gap
-    says that the run is too short or has no steady state (Little 1961).
+    mean stay, however they left. The two agree when as much work enters the window as leaves
+    it: a large gap says that the run is too short or has no steady state (Little 1961).
     Raises InputError when fewer than two requests are kept.
     """
-    kept = log.select(steady(log))
-    if len(kept) < 2 or kept.arrival[-1] <= kept.arrival[0]:
-        raise InputError(f"Little's law needs a longer run than {len(log)} requests")
-    start, end = kept.arrival[0], kept.arrival[-1]
-    overlap = np.minimum(log.finish, end) - np.maximum(log.arrival, start)
+    keep = steady(log)
+    start, end = window(log)
+    gone = log.finish if log.left is None else log.left
+    overlap = np.minimum(gone, end) - np.maximum(log.arrival, start)
     observed = float(np.maximum(overlap, 0.0).sum() / (end - start))
     # n arrivals span n - 1 gaps.
-    rate = (len(kept) - 1) / (end - start)
-    expected = float(rate * kept.e2e.mean())
+    rate = (keep.sum() - 1) / (end - start)
+    expected = float(rate * (gone - log.arrival)[keep].mean())
     return observed, expected, observed / expected - 1.0
+
+
+def window(log: RequestLog) -> tuple[float, float]:
+    """First and last kept arrival, s: the time that counts.
+
+    Raises InputError when fewer than two requests are kept, or all come at once.
+    """
+    kept = log.arrival[steady(log)]
+    if len(kept) < 2 or kept[-1] <= kept[0]:
+        raise InputError(f"the steady part needs a longer run than {len(log)} requests")
+    return float(kept[0]), float(kept[-1])

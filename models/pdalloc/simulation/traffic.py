@@ -1,11 +1,7 @@
-r"""Everything random in a run: when requests arrive, how long they are, where they go.
+"""Everything random in a run: when requests arrive, how long they are, where they go.
 
-Each class is a stationary renewal stream; all classes are superposed. Gaps of mean
-:math:`1/\lambda` and SCV :math:`c^2` are exponential (:math:`c^2 = 1`: Poisson), constant
-(:math:`c^2 = 0`) or gamma of shape :math:`1/c^2`. The first arrival comes after a *residual*
-gap, so the stream has its long-run rate from time 0 on: a uniform share of a length-biased
-gap, and a length-biased Gamma(k) is a Gamma(k + 1) of the same scale (Cox 1962, "Renewal
-Theory", section 5.4).
+Each class arrives by its own process (:mod:`pdalloc.workload.arrivals`), gamma gaps of its SCV
+where none is given; all classes are superposed.
 """
 
 from __future__ import annotations
@@ -18,6 +14,8 @@ from numpy.typing import NDArray
 
 from pdalloc.errors import InputError
 from pdalloc.fleet import ROLES, Fleet, Role
+from pdalloc.simulation.sampling import choose_points
+from pdalloc.workload.arrivals.sessions import Sessions, carried_context, turns_before
 from pdalloc.workload.traffic import RequestMix, TrafficClass, Workload
 
 Array = NDArray[np.float64]
@@ -62,13 +60,15 @@ class Draws:
 
     ``noise`` is an Exp(1) factor on the prefill time, used where the replica type has
     exponential noise; ``pool[role]`` indexes ``fleet.in_role(role)``; ``pick[role]``, uniform
-    on [0, 1), chooses the replica under random dispatch.
+    on [0, 1), chooses the replica under random dispatch. ``key``, a 64-bit integer, names the
+    run's own random numbers that options look up (:mod:`pdalloc.simulation.hashing`).
     """
 
     stream: RequestStream
     noise: Array
     pool: Mapping[Role, Ints]
     pick: Mapping[Role, Array]
+    key: int = 0
 
 
 def child_seed(seed: Seed, *key: int) -> np.random.SeedSequence:
@@ -84,39 +84,69 @@ def draw_requests(workload: Workload, requests: int, seed: Seed) -> RequestStrea
     """
     if requests < 1:
         raise InputError(f"a simulation needs at least 1 request, got {requests}")
-    # The first n of all arrivals hold at most n of each class.
-    times = np.concatenate(
-        [
-            arrival_times(c, requests, np.random.default_rng(child_seed(seed, 0, q)))
-            for q, c in enumerate(workload.classes)
-        ]
-    )
-    order = np.argsort(times, kind="stable")[:requests]
-    traffic_class = (order // requests).astype(np.int64)
+    arrival, traffic_class = _merged_arrivals(workload, requests, seed)
     prompt, output = (np.ones(requests, np.int64) for _ in range(2))
     cached = np.zeros(requests)
     for q, c in enumerate(workload.classes):
-        mine = np.flatnonzero(traffic_class == q)
+        one = len(workload.classes) == 1
+        mine: slice | Ints = slice(None) if one else np.flatnonzero(traffic_class == q)
+        count = requests if one else int((traffic_class == q).sum())
         rng = np.random.default_rng(child_seed(seed, 1, q))
-        point = rng.choice(len(c.lengths.weight), size=len(mine), p=c.lengths.weight)
-        prompt[mine] = np.maximum(np.rint(c.lengths.prompt[point]), 1.0)
-        output[mine] = np.maximum(np.rint(c.lengths.output[point]), 1.0)
-        cached[mine] = prompt[mine] * c.prefix_hit_rate
-    return RequestStream(times[order], traffic_class, prompt, cached, output)
+        prompt[mine], output[mine] = _lengths(c, count, rng)
+        if c.prefix_hit_rate > 0.0:
+            cached[mine] = prompt[mine] * c.prefix_hit_rate
+        if isinstance(c.arrivals, Sessions):
+            same = np.random.default_rng(child_seed(seed, 0, q))
+            carried = _carried(c, requests, prompt[mine] + output[mine], same, rng)
+            prompt[mine] += carried
+            cached[mine] += carried
+    return RequestStream(arrival, traffic_class, prompt, cached, output)
+
+
+def _merged_arrivals(workload: Workload, requests: int, seed: Seed) -> tuple[Array, Ints]:
+    """(times in s, class indices) of the first ``requests`` arrivals of all classes."""
+    # The first n of all arrivals hold at most n of each class.
+    times = [
+        arrival_times(c, requests, np.random.default_rng(child_seed(seed, 0, q)))
+        for q, c in enumerate(workload.classes)
+    ]
+    if len(times) == 1:
+        return times[0], np.zeros(requests, np.int64)
+    together = np.concatenate(times)
+    order = np.argsort(together, kind="stable")[:requests]
+    return together[order], order // requests
+
+
+def _lengths(traffic: TrafficClass, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """(prompt, output) tokens of ``count`` requests, whole and at least 1; shape (count,)."""
+    law = traffic.lengths
+    point = choose_points(rng, law.weight, count)
+    prompt, output = (np.maximum(np.rint(x), 1.0) for x in (law.prompt, law.output))
+    return prompt.astype(np.int64)[point], output.astype(np.int64)[point]
+
+
+def _carried(
+    traffic: TrafficClass,
+    requests: int,
+    new: Ints,
+    arrivals: np.random.Generator,
+    rng: np.random.Generator,
+) -> Ints:
+    """Context that the first turns of a class of sessions carry over, tokens; as ``new``, (n,).
+
+    ``arrivals`` draws again what :func:`arrival_times` drew.
+    """
+    assert isinstance(traffic.arrivals, Sessions)
+    _, session, turn = traffic.arrivals.conversations(requests, arrivals)
+    session, turn = session[: len(new)], turn[: len(new)]
+    before = _lengths(traffic, turns_before(session, turn), rng)
+    limit = traffic.arrivals.context_limit
+    return carried_context(session, turn, new, before[0] + before[1], limit)
 
 
 def arrival_times(traffic: TrafficClass, count: int, rng: np.random.Generator) -> Array:
     """``count`` arrival times in seconds of one class, increasing; shape (count,)."""
-    mean, scv = 1.0 / traffic.rate, traffic.arrival_scv
-    if scv == 0.0:
-        gaps, biased = np.full(count, mean), mean
-    elif scv == 1.0:
-        gaps, biased = rng.exponential(mean, count), rng.gamma(2.0, mean)
-    else:
-        shape, scale = 1.0 / scv, mean * scv
-        gaps, biased = rng.gamma(shape, scale, count), rng.gamma(shape + 1.0, scale)
-    gaps[0] = rng.uniform() * biased
-    return np.cumsum(gaps)
+    return traffic.process.times(count, rng)
 
 
 def draw(workload: Workload, fleet: Fleet, rates: Rates, requests: int, seed: Seed) -> Draws:
@@ -130,10 +160,11 @@ def draw(workload: Workload, fleet: Fleet, rates: Rates, requests: int, seed: Se
     for i, role in enumerate(ROLES):
         rng = np.random.default_rng(child_seed(seed, 2, i))
         shares = pool_shares(fleet, rates, role)
-        pool[role] = rng.choice(len(shares), size=requests, p=shares).astype(np.int64)
+        pool[role] = choose_points(rng, shares, requests)
         pick[role] = rng.uniform(size=requests)
     noise = np.random.default_rng(child_seed(seed, 1)).exponential(size=requests)
-    return Draws(stream, noise, pool, pick)
+    key = int(child_seed(seed, 3).generate_state(1, np.uint64)[0])
+    return Draws(stream, noise, pool, pick, key)
 
 
 def pool_shares(fleet: Fleet, rates: Rates, role: Role) -> Array:

@@ -8,9 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdalloc.errors import InputError
+from pdalloc.workload.arrivals import ArrivalProcess, Renewal
 from pdalloc.workload.lengths import LengthLaw
 
 Array = NDArray[np.float64]
+RATE_TOLERANCE = 1e-6
+"""Relative difference allowed between a class's rate and that of its arrival process."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,9 @@ class TrafficClass:
 
     ``rate`` in requests/s; ``arrival_scv`` the squared coefficient of variation of the gaps
     between arrivals (1: Poisson); ``prefix_hit_rate`` the share of each prompt whose KV is
-    already cached (0..1), so only the rest is computed.
+    already cached (0..1), so only the rest is computed. ``arrivals`` is how a simulation draws
+    the arrivals: None for gamma gaps of that SCV, else a process of the same mean rate
+    (formulas read ``rate`` and ``arrival_scv`` only).
     """
 
     name: str
@@ -27,6 +32,7 @@ class TrafficClass:
     lengths: LengthLaw
     arrival_scv: float = 1.0
     prefix_hit_rate: float = 0.0
+    arrivals: ArrivalProcess | None = None
 
     def __post_init__(self) -> None:
         where = f"traffic class {self.name!r}"
@@ -36,6 +42,23 @@ class TrafficClass:
             raise InputError(f"{where}: arrival_scv must be finite and not negative")
         if not 0.0 <= self.prefix_hit_rate < 1.0:
             raise InputError(f"{where}: prefix_hit_rate must be in [0, 1)")
+        if self.arrivals is not None:
+            mean = self.arrivals.rate
+            if abs(mean - self.rate) > RATE_TOLERANCE * self.rate:
+                raise InputError(
+                    f"{where}: its arrivals come at {mean:g} req/s but its rate is "
+                    f"{self.rate:g}; give both the same"
+                )
+
+    @property
+    def process(self) -> ArrivalProcess:
+        """How its requests arrive."""
+        return self.arrivals or Renewal(self.rate, self.arrival_scv)
+
+    def scaled(self, factor: float) -> TrafficClass:
+        """The same class at ``factor`` times the rate."""
+        arrivals = None if self.arrivals is None else self.arrivals.scaled(factor)
+        return replace(self, rate=self.rate * factor, arrivals=arrivals)
 
 
 @dataclass(frozen=True)
@@ -87,7 +110,7 @@ class Workload:
 
     def scaled(self, factor: float) -> Workload:
         """The same traffic at ``factor`` times the rate."""
-        return Workload(tuple(replace(c, rate=c.rate * factor) for c in self.classes))
+        return Workload(tuple(c.scaled(factor) for c in self.classes))
 
     def with_longer_outputs(self, factor: float) -> Workload:
         """The same traffic with outputs ``factor`` times as long."""

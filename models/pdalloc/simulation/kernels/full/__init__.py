@@ -1,0 +1,1 @@
+"""The general path: every option, event by event, in the order of the reference."""

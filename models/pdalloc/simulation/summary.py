@@ -1,0 +1,261 @@
+r"""What a run comes to: latencies, attainment, goodput, utilisation, queues, cost.
+
+Everything is read in the steady part of a run (:func:`pdalloc.simulation.statistics.steady`:
+the first and last tenth of the requests by order of arrival are left out); the *window* goes
+from its first arrival to its last. Numbers carry their unit in their name:
+
+=============================  ===========================================================
+``ttft_mean_s`` ...            also ``tpot``, ``itl``, ``e2e``; also p50, p90, p95, p99;
+                               of requests that got their whole answer
+``offered_req_per_s``          arrivals in the window per second
+``attainment``                 share of requests that finish and meet every bound
+``goodput_req_per_s``          attainment times offered
+``timeout_share``              share that gave up for good; ``rejected_share`` were refused
+``retries_per_request``        mean
+``recomputes_per_request``     mean times that a KV cache was lost at decode
+``utilisation prefill/x``      share of the window a replica of the pool works, mean
+``queue_prefill`` ...          mean number of requests in each stage over the window
+``usd_per_mtoken``             per million prompt and output tokens of finished requests;
+                               ``usd_per_mtoken_output`` per million output tokens
+``littles_law_gap``            N / (lambda T) - 1
+=============================  ===========================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pdalloc.errors import InputError
+from pdalloc.fleet import DECODE, ROLES, Fleet, Role
+from pdalloc.records import REJECTED, TIMED_OUT, RequestLog
+from pdalloc.simulation.options import PLAIN, SimulationOptions
+from pdalloc.simulation.reference import Progress, replay
+from pdalloc.simulation.statistics import Array, Run, interval, littles_law, steady, window
+from pdalloc.simulation.traffic import Draws, Rates, Seed, child_seed, draw
+from pdalloc.system import System
+
+PERCENTS = (50, 90, 95, 99)
+BOUNDED = ("ttft", "tpot", "e2e")
+"""Latencies that a request has one of, so that it can meet a bound."""
+STAGES = {
+    "queue_prefill": ("arrival", "prefill_start"),
+    "in_prefill": ("prefill_start", "prefill_end"),
+    "in_transfer": ("prefill_end", "transfer_end"),
+    "queue_decode": ("transfer_end", "decode_start"),
+    "in_decode": ("decode_start", "finish"),
+}
+"""Stages of a request by the times at which it comes and goes.
+
+A wait for KV space counts as transfer; between retries a request counts as queued; while its
+KV cache is recomputed it counts as decoding.
+"""
+Simulate = Callable[[System, Fleet, Draws, Progress | None, SimulationOptions], Run]
+Bounds = Mapping[str, float]
+"""Seconds by latency (``ttft``, ``tpot``, ``e2e``)."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """``value`` +- ``half_width`` (95 %) over independent replications, in one unit."""
+
+    value: float
+    half_width: float
+
+
+def replicate(
+    system: System,
+    fleet: Fleet,
+    rates: Rates,
+    requests: int,
+    replications: int,
+    seed: Seed,
+    options: SimulationOptions = PLAIN,
+    bounds: Bounds | None = None,
+    usd_per_hour: float | None = None,
+    progress: Progress | None = None,
+    simulate: Simulate = replay,
+) -> dict[str, Estimate]:
+    """Every number of the module docstring with its interval.
+
+    ``requests`` per replication; ``progress(done, total)`` counts those of all replications.
+    Raises InputError for fewer than two replications, and as :func:`measure` and the
+    simulator do.
+    """
+    if replications < 2:
+        raise InputError(f"intervals need at least 2 replications, got {replications}")
+    measured = []
+    for i in range(replications):
+        draws = draw(system.workload, fleet, rates, requests, child_seed(seed, i))
+        run = simulate(system, fleet, draws, part_of(progress, i, replications), options)
+        measured.append(measure(run, fleet, bounds or {}, usd_per_hour))
+    return combined(measured)
+
+
+def part_of(progress: Progress | None, done: int, replications: int) -> Progress | None:
+    """``progress`` as one of ``replications`` runs sees it, ``done`` of them before it."""
+    if progress is None:
+        return None
+    return lambda gone, total: progress(done * total + gone, replications * total)
+
+
+def combined(measured: Sequence[Mapping[str, float]]) -> dict[str, Estimate]:
+    """An interval per number, over replications; numbers that one of them lacks are left out."""
+    names = [name for name in measured[0] if all(name in run for run in measured)]
+    return {name: Estimate(*interval([run[name] for run in measured])) for name in names}
+
+
+def measure(
+    run: Run, fleet: Fleet, bounds: Bounds, usd_per_hour: float | None = None
+) -> dict[str, float]:
+    """Every number of the module docstring, from one run.
+
+    Raises InputError for a bound on an unknown latency, or a run too short to have a window.
+    """
+    log = run.log
+    keep = steady(log)
+    kept = log.select(keep)
+    start, end = window(log)
+    offered = (len(kept) - 1) / (end - start)
+    met = float(attained(kept, bounds).mean())
+    values = {
+        **latencies(run),
+        "offered_req_per_s": offered,
+        "attainment": met,
+        "goodput_req_per_s": met * offered,
+        **_departures(kept),
+        **utilisation(run, fleet),
+        **_mean_numbers(log),
+        "littles_law_gap": littles_law(log)[2],
+    }
+    if usd_per_hour is not None:
+        values |= _cost(kept, usd_per_hour * (end - start) / 3600.0)
+    return values
+
+
+def latencies(run: Run) -> dict[str, float]:
+    """Mean and percentiles of each latency, s, over the steady part."""
+    keep = steady(run.log) & run.log.finished
+    kept = run.log.select(keep)
+    samples = {name: getattr(kept, name) for name in BOUNDED} | {"itl": run.gaps(keep)}
+    values = {}
+    for name, sample in samples.items():
+        sample = sample[np.isfinite(sample)]
+        if len(sample):
+            values[f"{name}_mean_s"] = float(sample.mean())
+            found = np.percentile(sample, PERCENTS).tolist()
+            values |= {f"{name}_p{p}_s": x for p, x in zip(PERCENTS, found, strict=True)}
+    return values
+
+
+def attained(log: RequestLog, bounds: Bounds) -> np.ndarray:
+    """Which requests finish and keep every bound (s), shape (n,).
+
+    A bound on TPOT is kept by a request of one token, which has none.
+    """
+    met = log.finished
+    for name, bound in bounds.items():
+        if name not in BOUNDED:
+            raise InputError(f"no bound on {name!r} per request; known: {', '.join(BOUNDED)}")
+        values = getattr(log, name)
+        met = met & ((values <= bound) | (np.isnan(values) & (name == "tpot")))
+    return met
+
+
+def _departures(kept: RequestLog) -> dict[str, float]:
+    """Shares and means over requests of what options make happen; zeros in a plain run."""
+    none = np.zeros(len(kept), np.int64)
+    status = none if kept.status is None else kept.status
+    retries = none if kept.retries is None else kept.retries
+    recomputes = none if kept.recomputes is None else kept.recomputes
+    return {
+        "timeout_share": float((status == TIMED_OUT).mean()),
+        "rejected_share": float((status == REJECTED).mean()),
+        "retries_per_request": float(retries.mean()),
+        "recomputes_per_request": float(recomputes.mean()),
+    }
+
+
+def utilisation(run: Run, fleet: Fleet) -> dict[str, float]:
+    """``utilisation <role>/<type>``: share of the window that a replica works, pool mean.
+
+    A replica that does both roles works while it prefills, decodes or both.
+    """
+    start, end = window(run.log)
+    values = {}
+    for role in ROLES:
+        first = 0
+        for pool in fleet.in_role(role):
+            busy = 0.0
+            for r in range(first, first + pool.replicas):
+                roles = ROLES if run.both_roles else (role,)
+                work = [part for each in roles for part in _work(run, each, r)]
+                busy += covered(work, start, end)
+            first += pool.replicas
+            values[f"utilisation {pool.label}"] = busy / (pool.replicas * (end - start))
+    return values
+
+
+def _work(run: Run, role: Role, replica: int) -> list[tuple[Array, Array]]:
+    """(starts, seconds) of what a replica did; a plain run may lack passes: its log has them."""
+    if role == DECODE:
+        work = [(run.step_starts[replica], run.step_seconds[replica])]
+        if run.recompute_starts:
+            work.append((run.recompute_starts[replica], run.recompute_seconds[replica]))
+        return work
+    if run.pass_starts:
+        return [(run.pass_starts[replica], run.pass_seconds[replica])]
+    mine = run.log.prefill_replica == replica
+    start = run.log.prefill_start[mine]
+    return [(start, run.log.prefill_end[mine] - start)]
+
+
+def covered(work: Sequence[tuple[Array, Array]], start: float, end: float) -> float:
+    """Seconds of [start, end] that are in at least one interval (starts, lengths), s."""
+    begin = np.concatenate([starts for starts, _ in work])
+    until = np.concatenate([starts + seconds for starts, seconds in work])
+    order = np.argsort(begin, kind="stable")
+    begin, until = np.clip(begin[order], start, end), np.clip(until[order], start, end)
+    before = np.concatenate([[start], np.maximum.accumulate(until)[:-1]]) if len(until) else until
+    return float(np.maximum(until - np.maximum(begin, before), 0.0).sum())
+
+
+def queue_lengths(log: RequestLog, at: Array) -> dict[str, np.ndarray]:
+    """Number of requests in each stage (STAGES) at the times ``at`` (s, any shape)."""
+    series = {}
+    for stage, (came, went) in _visits(log).items():
+        came, went = np.sort(came), np.sort(went)
+        series[stage] = np.searchsorted(came, at, "right") - np.searchsorted(went, at, "right")
+    return series
+
+
+def _visits(log: RequestLog) -> dict[str, tuple[Array, Array]]:
+    """When requests come to and go from each stage, s; those that never came are left out."""
+    gone = log.finish if log.left is None else log.left
+    visits = {}
+    for stage, names in STAGES.items():
+        came, went = (getattr(log, name) for name in names)
+        here = np.isfinite(came)
+        visits[stage] = came[here], np.where(np.isnan(went), gone, went)[here]
+    return visits
+
+
+def _mean_numbers(log: RequestLog) -> dict[str, float]:
+    """Mean number of requests in each stage over the window."""
+    start, end = window(log)
+    return {
+        stage: float(np.maximum(np.minimum(went, end) - np.maximum(came, start), 0.0).sum())
+        / (end - start)
+        for stage, (came, went) in _visits(log).items()
+    }
+
+
+def _cost(kept: RequestLog, usd: float) -> dict[str, float]:
+    """Cost of the window, ``usd``, per million tokens of its requests that finished."""
+    done = kept.select(kept.finished)
+    output = int(done.output_tokens.sum())
+    tokens = {"usd_per_mtoken": output + int(done.prompt_tokens.sum())}
+    tokens |= {"usd_per_mtoken_output": output}
+    return {name: 1e6 * usd / count for name, count in tokens.items() if count}
