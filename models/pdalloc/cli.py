@@ -22,6 +22,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="How many prefill and decode replicas of which GPU, at least cost, within the SLOs.",
 )
 

@@ -76,7 +76,7 @@ class Law(ABC):
 
         Raises InputError when ``p`` is not strictly between 0 and 1.
         """
-        _check_level(p)
+        check_level(p)
         step, cdf = self._grid
         i = int(np.searchsorted(cdf, p))
         if i == 0:
@@ -130,7 +130,7 @@ class Atoms(StopLossLaw):
 
     def quantile(self, p: float) -> float:
         """Least value with P(T <= value) >= p, exactly; InputError unless 0 < p < 1."""
-        _check_level(p)
+        check_level(p)
         values, mass, _, _ = self._sorted
         below = mass[0] - mass[1:]  # P(T <= value) for each value in order
         i = int(np.searchsorted(below, p * (1.0 - 1e-12)))
@@ -251,7 +251,8 @@ def masses_of(stop_loss: Array, step: float) -> Array:
     return np.clip(masses, 0.0, None)
 
 
-def _check_level(p: float) -> None:
+def check_level(p: float) -> None:
+    """Raise InputError unless ``p`` lies strictly between 0 and 1."""
     if not 0.0 < p < 1.0:
         raise InputError(f"a percentile level must lie strictly between 0 and 1, got {p}")
 

@@ -18,6 +18,7 @@ from pdalloc.latency.affine import AffineDecode, AffinePrefill
 from pdalloc.latency.measured import Curve, MeasuredDecode
 from pdalloc.latency.service import Calibration, Latency, Noise
 from pdalloc.prediction import DecodeState, Predictor, PrefillState, predict
+from pdalloc.queueing.request_tpot import step_variance
 from pdalloc.system import FirstToken, ReplicaType, System
 from pdalloc.workload.lengths import LengthLaw, fixed, joint_table
 from pdalloc.workload.traffic import TrafficClass, Workload
@@ -124,7 +125,9 @@ def monte_carlo_e2e(
     found = rng.choice(len(pi), count, p=pi)
     entry = np.append(0.0, times)[found] * rng.random(count)
     total = wait + service[i] + 0.05 + 1e-5 * lengths.prompt[i] + entry
-    return float(np.quantile(total + lengths.output[i] * d.batch.mean_step, 0.99))
+    steps = lengths.output[i]
+    spread = np.sqrt(step_variance(d.batch, steps)) * rng.standard_normal(count)
+    return float(np.quantile(total + steps * (d.batch.mean_step + spread), 0.99))
 
 
 @pytest.mark.parametrize("load", [0.3, 0.85])
@@ -163,8 +166,10 @@ def test_classes_share_the_queue_and_keep_their_own_service() -> None:
         expected = wait + s[i] + 0.05 + 1e-5 * n
         assert predictor.law("ttft", i, p, d).mean == pytest.approx(expected, rel=1e-12)
     assert predictor.mean_steps == pytest.approx(0.75 * 19 + 0.25 * 399, rel=1e-12)
-    gap = predictor.law("itl", 0, p, d).mean
-    assert gap == predictor.law("itl", 1, p, d).mean == pytest.approx(d.batch.mean_step, rel=1e-9)
+    for i, output in enumerate((20, 400)):  # the first of L - 1 gaps also holds the entry
+        gap = d.batch.mean_step + d.batch.mean_entry / (output - 1)
+        assert predictor.law("itl", i, p, d).mean == pytest.approx(gap, rel=1e-9)
+        assert predictor.law("tpot", i, p, d).mean == pytest.approx(gap, rel=1e-9)
 
 
 def test_context_is_size_biased() -> None:

@@ -90,7 +90,12 @@ def _shortage_sentence(problem: AllocationProblem) -> str:
         for o in problem.options
         if fleet.count(o.role, o.replica_type) > o.most
     ]
-    needs = " and ".join(missing + limits) or "more than stock and limits allow"
+    if not missing and not limits:
+        return (
+            f"no fleet within stock and limits keeps every SLO at {problem.demand:.4g} req/s; "
+            "raise stock or limits, loosen the SLO that spans both stages, or lower the demand"
+        )
+    needs = " and ".join(missing + limits)
     return (
         f"stock or limits are too small for {problem.demand:.4g} req/s: the cheapest fleet "
         f"without them, {fleet.xpyd} ({fleet}), needs {needs}; raise them or lower the demand"

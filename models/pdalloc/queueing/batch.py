@@ -26,7 +26,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pdalloc.errors import UnstableError
+from pdalloc.errors import InputError, UnstableError
 from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture
 
 NEGLIGIBLE = 1e-12
@@ -53,6 +53,13 @@ class BatchLaw:
     steps_scv: float = 1.0
 
     def __post_init__(self) -> None:
+        for name, value in (("rate", self.rate), ("steps", self.steps), ("SCV", self.steps_scv)):
+            if not math.isfinite(value) or value < 0:
+                raise InputError(
+                    f"batch law: {name} must be finite and not negative, got {value:g}"
+                )
+        if not self.slots >= 1 or (math.isfinite(self.slots) and self.slots != int(self.slots)):
+            raise InputError(f"batch law: slots must be a whole number >= 1, got {self.slots:g}")
         if self.utilisation >= 1.0:
             raise UnstableError(self._unstable(self.utilisation))
 
@@ -90,7 +97,8 @@ class BatchLaw:
     def _unstable(self, sigma: float) -> str:
         return (
             f"one decode replica is offered {self.rate:.4g} req/s of {self.steps:.4g} tokens: "
-            f"{sigma:.3f} of what it can do at most; it takes more than {int(sigma)} replicas"
+            f"{sigma:.3f} of what it can do at most; it takes more than "
+            f"{max(int(sigma), 1)} replicas"
         )
 
     @property
@@ -120,6 +128,11 @@ class BatchLaw:
         if self.token_rate == 0.0:
             return float(self.step_time(np.ones(1))[0])
         return self.mean_batch / self.token_rate
+
+    @property
+    def greatest_step(self) -> float:
+        """Seconds of a full batch's step; inf without a batch limit."""
+        return float(self._law[0][-1]) if math.isfinite(self.slots) else math.inf
 
     @property
     def wait_probability(self) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pdalloc.catalog import loader as catalog
-from pdalloc.errors import InputError
+from pdalloc.errors import InputError, located
 from pdalloc.hardware.gpu import Gpu
 from pdalloc.hardware.llm import Llm
 from pdalloc.latency.affine import AffineDecode, AffinePrefill
@@ -31,7 +31,7 @@ def build_replica_type(
     latency, kv_tokens = _latency(spec, gpu, llm, where)
     calibration = spec.calibration
     noise = spec.prefill_noise or latency.prefill_noise
-    try:
+    with located(where):
         latency = replace(
             latency,
             prefill_noise=noise,
@@ -47,8 +47,6 @@ def build_replica_type(
             kv_tokens=kv_tokens if spec.kv_tokens is None else spec.kv_tokens,
             max_batch=math.inf if spec.max_batch is None else spec.max_batch,
         )
-    except InputError as error:
-        raise type(error)(f"{where}: {error}") from None
 
 
 def _price(gpu: Gpu, prices: str | dict[str, Any], where: str) -> float:
@@ -80,8 +78,10 @@ def _latency(spec: ReplicaSpec, gpu: Gpu, llm: Llm, where: str) -> tuple[Latency
     service = spec.service
     if not isinstance(service, ServiceSpec):  # for the type checker: the branches above cover it
         raise InputError(f"{where}.service: give prefill and decode, or roofline")
-    prefill = _prefill(service.prefill, f"{where}.service.prefill")
-    decode = _decode(service.decode, f"{where}.service.decode")
+    with located(f"{where}.service.prefill"):
+        prefill = _prefill(service.prefill, f"{where}.service.prefill")
+    with located(f"{where}.service.decode"):
+        decode = _decode(service.decode, f"{where}.service.decode")
     noise = service.prefill.noise
     return Latency(prefill, decode, noise, source=service.source), math.inf
 
