@@ -1,4 +1,4 @@
-"""Tidy CSV in and out: one row per case, units in the headers, no more digits than mean anything."""
+"""Tidy CSV in and out: one row per case, units in the headers, few digits."""
 
 from __future__ import annotations
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from experiments.results import Row, Value
 
-from pdalloc import Answer, load_scenario, plan
+from pdalloc.planning import Answer, plan
 from pdalloc.planning.answer import SloAnswer
 from pdalloc.planning.plan import SEED
+from pdalloc.scenario import load_scenario
 
 
 def simulated_rows(scenario: Path, variants: Iterable[str | None], seed: int = SEED) -> list[Row]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from experiments.results import Row, Value
 
-from pdalloc import Answer, load_scenario, plan
 from pdalloc.fleet import DECODE, PREFILL, ROLES
+from pdalloc.planning import Answer, plan
+from pdalloc.scenario import load_scenario
 
 FOLDER = Path(__file__).resolve().parent
 SPLITWISE, LLAMA31 = FOLDER / "scenario.yaml", FOLDER / "llama31.yaml"
@@ -39,15 +40,13 @@ def pairing_rows(
     rows: list[Row] = []
     for (trace, variant), ttft, tpot in product(traces.items(), ttfts, tpots):
         answer = plan(load_scenario(scenario, variant, bounds(statistic, ttft, tpot)))
-        rows.append(
-            {
-                "trace": trace,
-                "ttft_statistic": statistic,
-                "ttft_bound_s": ttft,
-                "tpot_mean_bound_ms": 1e3 * tpot,
-            }
-            | answer_columns(answer)
-        )
+        row: dict[str, Value] = {
+            "trace": trace,
+            "ttft_statistic": statistic,
+            "ttft_bound_s": ttft,
+            "tpot_mean_bound_ms": 1e3 * tpot,
+        }
+        rows.append(row | answer_columns(answer))
     return rows
 
 

@@ -17,14 +17,16 @@ from dataclasses import dataclass
 import numpy as np
 import yaml
 from experiments.mixed_fleet.pairings import LLAMA31, bounds, gpu_shares
-from experiments.results import Row
+from experiments.results import Row, Value
 
-from pdalloc import Scenario, load_scenario, plan
 from pdalloc.catalog.loader import usd_per_gpu_hour
 from pdalloc.fleet import ROLES
+from pdalloc.planning import plan
+from pdalloc.scenario import Scenario, load_scenario
 
 CHEAP, DEAR = "a100", "h100"
-HALF = 0.5
+HALF = 50.0
+"""Percent of a role's requests."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Case:
         return load_scenario(LLAMA31, None, overrides)
 
 
-CASES = (Case(1.0, 0.03, 200.0), Case(1.0, 0.03, 1000.0), Case(1.0, 0.05, 200.0))
+SWEPT = (Case(1.0, 0.03, 200.0), Case(1.0, 0.03, 1000.0), Case(1.0, 0.05, 200.0))
+CASES = (*SWEPT, Case(1.0, 0.08, 200.0))
 RATIOS = tuple(float(ratio) for ratio in np.round(np.arange(2.0, 4.41, 0.2), 3))
 
 
@@ -65,19 +68,17 @@ def list_prices() -> tuple[float, float]:
     return usd_per_gpu_hour(name, CHEAP, "prices"), usd_per_gpu_hour(name, DEAR, "prices")
 
 
-def ratio_rows(cases: Iterable[Case] = CASES, ratios: Sequence[float] = RATIOS) -> list[Row]:
+def ratio_rows(cases: Iterable[Case] = SWEPT, ratios: Sequence[float] = RATIOS) -> list[Row]:
     """The cheapest fleet, and what H100 carries of each role, at each price ratio."""
     rows: list[Row] = []
     for case in cases:
         for ratio in ratios:
             answer = plan(case.scenario(ratio))
             shares = {role: gpu_shares(answer, role).get(DEAR, 0.0) for role in ROLES}
-            rows.append(
-                case.columns
-                | {"h100_over_a100_price": ratio, "fleet": answer.fleet}
-                | {"cost_usd_per_hour": answer.cost_usd_per_hour}
-                | {f"h100_{role}_share_percent": 100.0 * share for role, share in shares.items()}
-            )
+            row: dict[str, Value] = {**case.columns, "h100_over_a100_price": ratio}
+            row |= {"fleet": answer.fleet, "cost_usd_per_hour": answer.cost_usd_per_hour}
+            row |= {f"h100_{role}_share_percent": 100.0 * shares[role] for role in ROLES}
+            rows.append(row)
     return rows
 
 
@@ -91,14 +92,13 @@ def switch_rows(cases: Iterable[Case], swept: Sequence[Row]) -> list[Row]:
             (cheap_type, cheap_rate), (dear_type, dear_rate) = best[CHEAP][role], best[DEAR][role]
             low, high = _bracket(case, role, swept)
             switch = dear_rate / cheap_rate
-            rows.append(
-                {**case.columns, "role": role}
-                | {"a100_type": cheap_type, "a100_requests_per_s_per_gpu": cheap_rate}
-                | {"h100_type": dear_type, "h100_requests_per_s_per_gpu": dear_rate}
-                | {"switch_price_ratio": switch, "list_price_ratio": dear / cheap}
-                | {"winner_at_list_prices": DEAR if dear / cheap < switch else CHEAP}
-                | {"plans_keep_h100_up_to": low, "plans_leave_h100_from": high}
-            )
+            row: dict[str, Value] = {**case.columns, "role": role}
+            row |= {"a100_type": cheap_type, "a100_requests_per_s_per_gpu": cheap_rate}
+            row |= {"h100_type": dear_type, "h100_requests_per_s_per_gpu": dear_rate}
+            row |= {"switch_price_ratio": switch, "list_price_ratio": dear / cheap}
+            row |= {"winner_at_list_prices": DEAR if dear / cheap < switch else CHEAP}
+            row |= {"h100_leads_up_to_ratio": low, "a100_leads_from_ratio": high}
+            rows.append(row)
     return rows
 
 
@@ -107,8 +107,11 @@ def _best_rates(case: Case, gpu: str) -> dict[str, tuple[str, float]]:
     problem = case.scenario().problem()
     return {
         role: max(
-            ((o.replica_type, problem.rate(o) / o.gpus) for o in problem.in_role(role)
-             if o.gpu == gpu),
+            (
+                (o.replica_type, problem.rate(o) / o.gpus)
+                for o in problem.in_role(role)
+                if o.gpu == gpu
+            ),
             key=lambda pair: pair[1],
         )
         for role in ROLES
@@ -117,9 +120,11 @@ def _best_rates(case: Case, gpu: str) -> dict[str, tuple[str, float]]:
 
 def _bracket(case: Case, role: str, swept: Sequence[Row]) -> tuple[float | None, float | None]:
     """(greatest ratio with H100 carrying half of ``role``, least with it carrying less)."""
-    mine = [row for row in swept if case.columns.items() <= row.items()]
-    kept, left = [], []
-    for row in mine:
-        ratio, share = float(row["h100_over_a100_price"] or 0), row[f"h100_{role}_share_percent"]
-        (kept if float(share or 0) >= 100.0 * HALF else left).append(ratio)
+    shares = {
+        float(row["h100_over_a100_price"] or 0.0): float(row[f"h100_{role}_share_percent"] or 0.0)
+        for row in swept
+        if case.columns.items() <= row.items()
+    }
+    kept = [ratio for ratio, share in shares.items() if share >= HALF]
+    left = [ratio for ratio, share in shares.items() if share < HALF]
     return max(kept, default=None), min(left, default=None)

@@ -8,9 +8,10 @@ import numpy as np
 from experiments.paper_2603_04716.predictions import FOLDER, SCENARIO
 from experiments.results import Row, read_csv
 
-from pdalloc import Answer, evaluate, load_scenario, plan
 from pdalloc.fleet import parse_fleet
+from pdalloc.planning import Answer, evaluate, plan
 from pdalloc.planning.sweeps import latency_sweep
+from pdalloc.scenario import load_scenario
 
 BENCH, CALIBRATED = "bench_curve", "calibrated"
 IN_QUESTION = ("3P4D", "4P4D", "4P5D")

@@ -11,10 +11,9 @@ from pathlib import Path
 from experiments.results import Row, read_csv
 from scipy.optimize import minimize_scalar
 
-from pdalloc import load_scenario
 from pdalloc.allocation.certify import certify
 from pdalloc.fleet import parse_fleet
-from pdalloc.scenario import Scenario
+from pdalloc.scenario import Scenario, load_scenario
 
 FOLDER = Path(__file__).resolve().parent
 SCENARIO = FOLDER / "scenario.yaml"

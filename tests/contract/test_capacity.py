@@ -277,7 +277,7 @@ def test_adding_a_replica_never_hurts(pf: int, ps: int, df: int, ds: int, share:
     grows(APART, {**pools, (DECODE, "fast"): df, (DECODE, "slow"): ds}, share)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(counts, counts, counts, counts, st.floats(0.1, 0.999))
 def test_adding_a_replica_never_hurts_coupled(
     pf: int, ps: int, df: int, ds: int, share: float

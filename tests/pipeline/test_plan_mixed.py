@@ -14,6 +14,7 @@ from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
 from pdalloc.planning import Answer, evaluate, plan
 from pdalloc.scenario import load_scenario
 
+pytestmark = pytest.mark.pipeline
 MIXED = Path(__file__).resolve().parents[2] / "experiments" / "mixed_fleet" / "scenario.yaml"
 USD = {"a100x8": 8 * 2.21, "h100x8": 8 * 4.76}
 """USD per replica and hour."""
@@ -80,7 +81,7 @@ def test_tighter_slos_never_cost_less(trace: str, ttft: str) -> None:
     assert (solved(trace, ttft, "60 ms").cost or 0) >= (solved(trace, looser, "60 ms").cost or 0)
 
 
-@pytest.mark.parametrize("case", [CASES[3], CASES[1], CASES[9]], ids="-".join)
+@pytest.mark.parametrize("case", [CASES[3], CASES[9]], ids="-".join)
 def test_brute_force_around_the_optimum(case: tuple[str, str, str]) -> None:
     """Every integer fleet from five replicas less to four more in each pool: those that cost
     less than the optimum keep the SLOs under no routing, so none was missed."""
@@ -135,6 +136,19 @@ def test_pools_share_traffic_within_their_speed(variant: str | None) -> None:
         assert pool.rate_per_s == pytest.approx(50.0 * (pool.rate_share or 0.0), rel=1e-9)
 
 
+@pytest.mark.parametrize("rule", ["prefill", "transfer", "decode"])
+@pytest.mark.parametrize(
+    "slo", ["{itl: {p50: 90.3 ms}}", "{itl: {p90: 60 ms}}", "{e2e: {p99: 90 s}}"]
+)
+def test_optimal_means_certified(slo: str, rule: str) -> None:
+    """A fleet called optimal keeps every SLO when it is evaluated by itself."""
+    overrides = [f"traffic.0.slo={slo}", f"first_token={rule}"]
+    answer = plan(load_scenario(MIXED, None, overrides))
+    assert answer.status == "optimal" and answer.fleet is not None
+    assert all(s.kept for s in answer.slos)
+    assert evaluate(load_scenario(MIXED, None, overrides), answer.fleet).status == "feasible"
+
+
 def test_stock_binds() -> None:
     """160 A100 and 64 H100: within both, dearer than without, and neither type alone can."""
     answer = planned("stock")
@@ -177,7 +191,7 @@ def test_backends_reach_the_same_cost(solver: str) -> None:
 
 
 def test_alternatives_are_proven_next() -> None:
-    answer = plan(load_scenario(MIXED), alternatives=4)
+    answer = plan(load_scenario(MIXED), alternatives=2)
     costs = [answer.cost_usd_per_hour or 0.0, *(a.cost_usd_per_hour for a in answer.alternatives)]
     assert all(later >= cost - 1e-9 for cost, later in itertools.pairwise(costs))
     for other in answer.alternatives:

@@ -16,6 +16,7 @@ import pytest
 from pdalloc.planning import Answer, evaluate, plan
 from pdalloc.scenario import load_scenario
 
+pytestmark = pytest.mark.pipeline
 PAPER = Path(__file__).resolve().parents[2] / "experiments" / "paper_2603_04716" / "scenario.yaml"
 RATE = 5e6 / 60 / (6144 + 512)
 MU = 28309 / 6144

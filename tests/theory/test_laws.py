@@ -188,6 +188,17 @@ def test_horizon_grows_until_a_heavy_tail_fits() -> None:
     assert law.quantile(0.9999) == pytest.approx(1000 * math.log(10.0), rel=1e-3)
 
 
+@pytest.mark.parametrize("slow", [100.0, 1e4, 1e6])
+@pytest.mark.parametrize("p", [0.5, 0.9])
+def test_a_rare_slow_part_does_not_blur_the_others(slow: float, p: float) -> None:
+    """1 % of requests wait ``slow`` times longer, as for a slot near saturation: quantiles below
+    P99 are still those of the rest, -ln(1 - p/0.99) up to the slow part's small share there."""
+    law = Mixture((exponential(1.0), exponential(slow, shift=slow)), (0.99, 0.01))
+    assert law.quantile(p) == pytest.approx(-math.log1p(-p / 0.99), rel=1e-3)
+    point = Mixture((constant(0.03), exponential(slow)), (0.99, 0.01))
+    assert point.quantile(p) == pytest.approx(0.03, rel=1e-2)
+
+
 def test_tail_before_time_zero_is_one() -> None:
     assert exponential(1.0).tail(-1e-9) == 1.0
 
