@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import jupytext
+import jupytext  # type: ignore[import-untyped]
 import pytest
 from nbclient import NotebookClient
 

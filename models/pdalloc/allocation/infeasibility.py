@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdalloc.allocation.covers import covers
+from pdalloc.allocation.covers import MOST_REPLICAS, covers
 from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
 from pdalloc.prediction import DecodeState, PrefillState
@@ -75,7 +75,10 @@ def _shortage_sentence(problem: AllocationProblem) -> str:
         options = free.in_role(role)
         found = next(covers(options, [free.rate(o) for o in options], free.demand, {}), None)
         if found is None:
-            return f"no {role} replica admits any traffic under the SLOs"
+            return (
+                f"under the SLOs {free.demand:.4g} req/s would take more than {MOST_REPLICAS:,} "
+                f"{role} replicas of any type; lower the demand, or loosen the SLO near its floor"
+            )
         counts |= {(o.role, o.replica_type): n for o, n in zip(options, found[1], strict=True)}
     fleet = Fleet.of(counts)
     missing = [

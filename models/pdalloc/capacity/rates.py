@@ -120,7 +120,10 @@ class Rates:
         key = (role, r.name)
         if key not in self._rates:
             other = DECODE if role == PREFILL else PREFILL
-            partners = [self.idle(other, partner) for partner in self.system.types_for(other)]
+            others = self.system.types_for(other)
+            if not self.coupled:
+                others = others[:1]  # the partner does not matter
+            partners = [self.idle(other, partner) for partner in others]
             rate_of = self.prefill_rate if role == PREFILL else self.decode_rate
             self._rates[key] = max((rate_of(r, [q]) for q in partners), default=0.0)  # type: ignore[list-item]
         return self._rates[key]

@@ -141,12 +141,16 @@ def _answer(
     served = check is not None and all(fleet.in_role(role) for role in ROLES)
     margin = _margin(capacity, fleet, demand) if served else None
     cost = allocation.cost
+    status, reason = allocation.status, allocation.reason
+    if status != "infeasible" and check is not None and not check.certified:
+        # prediction has the last word, whatever solver spoke
+        status, reason = "infeasible", f"the fleet fails its check: {'; '.join(check.broken)}"
     return Answer(
         scenario=scenario.name,
         title=scenario.title,
         variant=scenario.variant,
-        status=allocation.status,
-        reason=allocation.reason,
+        status=status,
+        reason=reason,
         xpyd=fleet.xpyd if fleet.pools else None,
         fleet=str(fleet) if fleet.pools else None,
         gpus=total,
@@ -159,7 +163,7 @@ def _answer(
             else None
         ),
         cost_usd_per_hour=cost,
-        bound_usd_per_hour=allocation.bound,
+        bound_usd_per_hour=allocation.bound if status != "infeasible" else None,
         cost_usd_per_million_tokens=(
             cost / (60.0 * tokens_per_minute) * 1e6 if cost is not None else None
         ),

@@ -17,6 +17,7 @@ from pdalloc.catalog import loader as catalog
 from pdalloc.errors import InputError, located
 from pdalloc.fleet import DECODE, ROLES, Dispatch, Fleet, Role, parse_fleet
 from pdalloc.hardware.link import Link
+from pdalloc.scenario.loader import UniqueKeyLoader
 from pdalloc.scenario.messages import validated
 from pdalloc.scenario.overrides import parse_assignment, with_overrides
 from pdalloc.scenario.replicas import build_replica_type
@@ -83,7 +84,7 @@ def _read(file: Path) -> dict[str, Any]:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InputError(f"{file}: cannot read the scenario: {reason}") from None
     try:
-        raw = yaml.safe_load(text)
+        raw = yaml.load(text, Loader=UniqueKeyLoader)
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" at line {mark.line + 1}" if mark else ""
@@ -203,7 +204,10 @@ def _stock(spec: ScenarioSpec) -> dict[str, int]:
     for name, count in spec.stock.items():
         if count < 0:
             raise InputError(f"stock.{name}: must not be negative, got {count}")
-        stock[catalog.gpu(name, f"stock.{name}").name] = count
+        gpu = catalog.gpu(name, f"stock.{name}").name
+        if gpu in stock:
+            raise InputError(f"stock.{name}: {gpu} is given twice; keep one")
+        stock[gpu] = count
     return stock
 
 
@@ -241,7 +245,7 @@ def _token_values(value: Any, where: str) -> list[float]:
 
 
 def _slos(t: TrafficSpec, where: str) -> list[Slo]:
-    slos = []
+    slos: list[Slo] = []
     for metric, statistics in t.slo.items():
         if metric not in METRICS:
             near = difflib.get_close_matches(metric, METRICS, n=1)
@@ -253,7 +257,10 @@ def _slos(t: TrafficSpec, where: str) -> list[Slo]:
             if seconds <= 0:
                 raise InputError(f"{place}: the bound must be positive, got {bound}")
             with located(place):
-                slos.append(Slo(t.name, metric, parse_statistic(str(statistic)), seconds))
+                slo = Slo(t.name, metric, parse_statistic(str(statistic)), seconds)
+            if any(slo.name == other.name for other in slos):
+                raise InputError(f"{place}: {slo.name} is given twice; keep one")
+            slos.append(slo)
     if not slos:
         raise InputError(f"{where}: give at least one SLO, e.g. {{ttft: {{mean: 2 s}}}}")
     return slos

@@ -144,12 +144,12 @@ class ExactSearch:
         prefills, decodes = problem.in_role(PREFILL), problem.in_role(DECODE)
         rates = _prefill_rates(problem, decode)
         left = _stock_left(problem.stock, decodes, decode)
-        for prefill_cost, prefill in covers(
+        for _, prefill in covers(
             prefills, rates, problem.demand, left, lambda: best.cutoff - cost - COST_STEP
         ):
             pairs = [*zip(prefills, prefill, strict=True), *zip(decodes, decode, strict=True)]
             fleet = Fleet.of({(o.role, o.replica_type): n for o, n in pairs})
-            best.offer(cost + prefill_cost, sum(problem.gpus(fleet).values()), fleet)
+            best.offer(problem.cost(fleet), sum(problem.gpus(fleet).values()), fleet)
 
 
 def _prefill_rates(problem: AllocationProblem, decode: tuple[int, ...]) -> list[float]:
