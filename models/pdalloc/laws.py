@@ -57,7 +57,6 @@ class Law(ABC):
     def _grid(self) -> tuple[float, Array]:
         """(step in s, cumulative masses) on a horizon that leaves at most TAIL_MASS out."""
         horizon = max(self._horizon_guess(), 1e-12)
-        finest = SMALLEST * horizon
         for _ in range(MOST_GRIDS):
             step = horizon / (LATTICE_POINTS - 1)
             masses = self.lattice(step, LATTICE_POINTS)

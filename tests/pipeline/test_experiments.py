@@ -75,13 +75,13 @@ def assert_same(
 def test_the_code_gives_the_committed_table(name, compute):
     rows, stored = compute(), committed(PAPER, name)
     assert len(rows) == len(stored)
-    # Margins come from a bisection with a coarser tolerance of its own.
+    # Margins (in percent) come from a bisection with a coarser tolerance of its own.
     coarse = [key for key in rows[0] if key.startswith("margin")]
     for row, old in zip(rows, stored, strict=True):
         for key in coarse:
             value = row[key]
             assert (value is None) == (old[key] == "")
-            assert value is None or float(old[key]) == pytest.approx(value, abs=0.02)
+            assert value is None or float(old[key]) == pytest.approx(value, abs=0.2)
     kept = [{k: v for k, v in row.items() if k not in coarse} for row in rows]
     assert_same(kept, [{k: v for k, v in row.items() if k not in coarse} for row in stored])
 
