@@ -35,7 +35,8 @@ def replica(name: str, slower: float) -> dict[str, Any]:
     }
     prefill = {"throughput": f"{MU * PROMPT / slower} token/s", "noise": "exponential"}
     service = {"source": "made up", "prefill": prefill, "decode": decode}
-    return {"name": name, "gpu": "h100", "gpus": 1, "service": service}
+    # a limit no batch comes near (at rho 0.7 the mean is 190): the laws are computed faster
+    return {"name": name, "gpu": "h100", "gpus": 1, "service": service, "max_batch": 2048}
 
 
 def question(rule: str = "transfer", rate: float = RATE, **slo: float) -> Scenario:
@@ -43,11 +44,10 @@ def question(rule: str = "transfer", rate: float = RATE, **slo: float) -> Scenar
     bounds = slo or {"ttft": TTFT, "tpot": TPOT}
     traffic = {
         "rate": f"{rate} req/s",
-        "prompt": PROMPT,
-        "output": OUTPUT,
+        "prompt": f"{PROMPT} tokens",
+        "output": f"{OUTPUT} tokens",
         "slo": {metric: {"mean": f"{bound} s"} for metric, bound in bounds.items()},
     }
-    traffic |= {"prompt": f"{PROMPT} tokens", "output": f"{OUTPUT} tokens"}
     return scenario_from_mapping(
         {
             "name": "margins",
@@ -90,12 +90,15 @@ def kept(scenario: Scenario, system: System, fleet: Fleet, demand: float) -> boo
     return certify(problem, fleet).certified
 
 
-FLEETS = ["4,0/5,0", "3,0/3,0", "3,3/2,8", "6,0/3,1"]
-RULES = ["transfer", "decode"]
+CASES = [
+    ("4,0/5,0", "transfer"),
+    ("3,3/2,8", "transfer"),
+    ("4,0/3,0", "decode"),
+    ("3,2/3,0", "decode"),
+]
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("text", FLEETS)
+@pytest.mark.parametrize(("text", "rule"), [*CASES, ("4,0/3,1", "decode")])
 def test_demand_margin_is_where_the_fleet_stops_fitting(text: str, rule: str) -> None:
     scenario, fleet = question(rule), fleet_of(text)
     margin = margins.demand_margin(capacity_of(scenario), fleet, RATE)
@@ -105,9 +108,8 @@ def test_demand_margin_is_where_the_fleet_stops_fitting(text: str, rule: str) ->
     assert not kept(scenario, scenario.system, fleet, 1.001 * limit)
 
 
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("role", ["prefill", "decode"])
-@pytest.mark.parametrize("text", FLEETS[:3])
+@pytest.mark.parametrize(("text", "rule"), CASES)
 def test_slow_down_margins_are_where_the_fleet_stops_fitting(
     text: str, role: str, rule: str
 ) -> None:
@@ -119,12 +121,10 @@ def test_slow_down_margins_are_where_the_fleet_stops_fitting(
     for factor, fits in ((0.999, True), (1.001, False)):
         change = (1 + margin) * factor
         slower = scenario.system.slowed(**{role: change})
-        # a role that is not the one that limits may stay broken whatever this one does
         assert kept(scenario, slower, fleet, RATE) is fits
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("text", FLEETS[:3])
+@pytest.mark.parametrize(("text", "rule"), CASES)
 def test_output_margin_is_where_the_fleet_stops_fitting(text: str, rule: str) -> None:
     scenario, fleet = question(rule), fleet_of(text)
     margin = margins.output_margin(capacity_of(scenario), fleet, RATE)

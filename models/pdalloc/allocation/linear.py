@@ -29,6 +29,8 @@ Array = NDArray[np.float64]
 
 COVERED = 1.0 - SHORTFALL
 """Right-hand side of the demand rows, as a share of the demand."""
+ROW_SCALE = 1e6
+"""Scale of the demand rows: HiGHS's tolerance, 1e-6 by default, becomes 1e-12 of the demand."""
 HIGHS_OPTIONS: Mapping[str, float] = {
     "mip_rel_gap": 0.0,
     "mip_abs_gap": 0.0,
@@ -146,8 +148,8 @@ def solve_by_highs(problem: AllocationProblem) -> Fleet | None:
     identity = np.eye(n)
     rows, low, high = [], [], []
     for role in ROLES:  # variables: owned replicas used, then bought ones
-        rows.append(np.tile(data.only(role, data.share), 2))
-        low.append(COVERED)
+        rows.append(ROW_SCALE * np.tile(data.only(role, data.share), 2))
+        low.append(ROW_SCALE * COVERED)
         high.append(math.inf)
     for gpu, held in data.stock.items():
         on_gpu = np.zeros(n)

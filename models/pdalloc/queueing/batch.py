@@ -198,7 +198,7 @@ class BatchLaw:
         weights = np.repeat(pi[:last] / UNIFORM_NODES.size, UNIFORM_NODES.size)
         joins = float(weights.sum())
         joining = Atoms(values.ravel(), weights / joins)
-        if self.wait_probability < 1e-9:
+        if self.wait_probability <= 0.0:
             return joining
         mean_wait = np.array([self.mean_slot_wait / self.wait_probability])
         step = times[-1:] * float(with_first_step)
