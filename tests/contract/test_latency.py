@@ -193,7 +193,7 @@ def test_roofline_by_hand() -> None:
 
 def test_roofline_is_marked_as_an_estimate() -> None:
     latency = roofline(GPU, 1, LLM)
-    assert latency.estimates == ("prefill times", "decode step times", "KV capacity")
+    assert latency.estimates == ("prefill times", "decode step times", "kv_tokens")
     assert "datasheet" in latency.source
 
 

@@ -54,6 +54,11 @@ class FixedRates:
     def relaxed_rate(self, role: str, r: Any) -> float:
         return self.rates[role, r.name]
 
+    def prefill_rates(
+        self, names: list[str], decode_pools: dict[str, int], demand: float
+    ) -> dict[str, float]:
+        return {name: self.rates["prefill", name] for name in names}
+
     def route(self, fleet: Fleet, demand: float) -> dict[tuple[str, str], float] | None:
         for role in ROLES:
             most = sum(p.replicas * self.rates[role, p.replica_type] for p in fleet.in_role(role))

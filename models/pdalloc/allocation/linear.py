@@ -29,8 +29,8 @@ Array = NDArray[np.float64]
 
 COVERED = 1.0 - SHORTFALL
 """Right-hand side of the demand rows, as a share of the demand."""
-ROW_SCALE = 1e6
-"""Scale of the demand rows: HiGHS's tolerance, 1e-6 by default, becomes 1e-12 of the demand."""
+LEEWAY = 2e-6
+"""Relative change of the rates that outweighs HiGHS's feasibility tolerance of 1e-6."""
 HIGHS_OPTIONS: Mapping[str, float] = {
     "mip_rel_gap": 0.0,
     "mip_abs_gap": 0.0,
@@ -139,8 +139,12 @@ def useful(share: Array) -> Array:
     return np.where(share * MOST_REPLICAS >= 1.0, share, 0.0)
 
 
-def solve_by_highs(problem: AllocationProblem) -> Fleet | None:
-    """The uncoupled problem's optimum by scipy's HiGHS, gap 0; None when infeasible."""
+def solve_by_highs(problem: AllocationProblem, leeway: float = 0.0) -> Fleet | None:
+    """The uncoupled problem's optimum by scipy's HiGHS, gap 0; None when infeasible.
+
+    Every rate is taken (1 + ``leeway``) times as large: with -LEEWAY the fleet truly covers
+    the demand, with +LEEWAY its cost is a true lower bound.
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     data = linear_data(problem)
@@ -148,8 +152,8 @@ def solve_by_highs(problem: AllocationProblem) -> Fleet | None:
     identity = np.eye(n)
     rows, low, high = [], [], []
     for role in ROLES:  # variables: owned replicas used, then bought ones
-        rows.append(ROW_SCALE * np.tile(data.only(role, data.share), 2))
-        low.append(ROW_SCALE * COVERED)
+        rows.append((1.0 + leeway) * np.tile(data.only(role, data.share), 2))
+        low.append(COVERED)
         high.append(math.inf)
     for gpu, held in data.stock.items():
         on_gpu = np.zeros(n)

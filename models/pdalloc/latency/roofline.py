@@ -48,7 +48,7 @@ def roofline(gpu: Gpu, gpus: int, llm: Llm) -> Latency:
             per_context_token=llm.kv_bytes_per_token / bandwidth,
         ),
         source=f"roofline of the {gpu.title} datasheet",
-        estimates=("prefill times", "decode step times", "KV capacity"),
+        estimates=("prefill times", "decode step times", "kv_tokens"),
     )
 
 

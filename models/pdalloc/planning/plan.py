@@ -9,7 +9,7 @@ from pdalloc.allocation.certify import Certificate, SloCheck, certify
 from pdalloc.allocation.problem import Allocation, AllocationProblem
 from pdalloc.allocation.solvers import solver_named
 from pdalloc.capacity import Capacity
-from pdalloc.fleet import DECODE, ROLES, Fleet, Pool, parse_fleet
+from pdalloc.fleet import ROLES, Fleet, Pool, parse_fleet
 from pdalloc.planning import margins
 from pdalloc.planning.answer import AlternativeAnswer, Answer, MarginAnswer, PoolAnswer, SloAnswer
 from pdalloc.planning.caveats import estimates_of, warnings_of
@@ -43,7 +43,7 @@ def plan(
     problem = scenario.problem()
     allocation = solver_named(solver).solve(problem, alternatives)
     answer = _answer(scenario, problem, allocation, seed)
-    if len({o.gpu for o in problem.options}) > 1 and allocation.status == "optimal":
+    if len({o.gpu for o in problem.options}) > 1 and answer.status == "optimal":
         answer = answer.model_copy(update={"single_type": single_type_costs(problem)})
     if simulate and allocation.fleet.pools:
         answer = with_simulation(scenario, problem, answer, progress, seed)
@@ -252,5 +252,5 @@ def _broken_by(problem: AllocationProblem, fleet: Fleet, removed: Pool) -> set[o
     if smaller.prediction is not None:
         return {c.slo for c in smaller.slos if not c.kept}
     # No steady state without it: the SLOs that its role decides are what needs it.
-    metrics = ("tpot", "itl", "e2e") if removed.role == DECODE else ("ttft", "e2e")
+    metrics = problem.capacity.decided_by(removed.role)
     return {slo for slo in problem.capacity.slos if slo.metric in metrics}

@@ -32,8 +32,10 @@ def build_replica_type(
     calibration = spec.calibration
     noise = spec.prefill_noise or latency.prefill_noise
     with located(where):
+        given = ("kv_tokens",) if spec.kv_tokens is not None else ()
         latency = replace(
             latency,
+            estimates=tuple(what for what in latency.estimates if what not in given),
             prefill_noise=noise,
             calibration=Calibration(calibration.prefill, calibration.decode, calibration.source),
         )

@@ -7,7 +7,9 @@ the best total so far, nothing later can win: the best is optimal under the rout
 :mod:`pdalloc.capacity`.
 
 Without coupling the roles only meet in the stock: where their cheapest covers fit it
-together they are optimal; otherwise HiGHS settles the integer program, gap 0.
+together they are optimal; otherwise HiGHS settles the integer program, gap 0, once with the
+rates a little smaller and once a little larger: equal costs, or a fleet of the second that
+covers the demand in plain arithmetic, prove the optimum.
 """
 
 from __future__ import annotations
@@ -16,10 +18,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pdalloc.allocation.certify import certify
-from pdalloc.allocation.covers import MOST_REPLICAS, covers
+from pdalloc.allocation.covers import MOST_REPLICAS, SHORTFALL, covers
 from pdalloc.allocation.infeasibility import explain_infeasible
-from pdalloc.allocation.linear import solve_by_highs
+from pdalloc.allocation.linear import LEEWAY, solve_by_highs
 from pdalloc.allocation.problem import Allocation, AllocationProblem, Option, infeasible
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
@@ -62,7 +63,9 @@ class ExactSearch:
         Raises UnsupportedError when the search grows beyond MOST_DECODE_FLEETS.
         """
         if not problem.capacity.coupled and alternatives == 0:
-            return self._uncoupled(problem)
+            settled = self._uncoupled(problem)
+            if settled is not None:
+                return settled
         prefills, decodes = problem.in_role(PREFILL), problem.in_role(DECODE)
         relaxed = [problem.rate(o) for o in prefills]
         least = next(covers(prefills, relaxed, problem.demand, problem.stock), None)
@@ -92,8 +95,12 @@ class ExactSearch:
         others = tuple(item[3] for item in best.kept[1:])
         return Allocation("optimal", self.name, fleet, cost, cost, alternatives=others)
 
-    def _uncoupled(self, problem: AllocationProblem) -> Allocation:
-        """Each role's cheapest cover; the integer program where they do not fit the stock."""
+    def _uncoupled(self, problem: AllocationProblem) -> Allocation | None:
+        """Each role's cheapest cover; the integer program where they do not fit the stock.
+
+        None when a rate so near the demand decides that HiGHS's tolerance cannot tell; then
+        the search in plain arithmetic does.
+        """
         counts: dict[tuple[str, str], int] = {}
         for role in ROLES:
             options = problem.in_role(role)
@@ -104,13 +111,15 @@ class ExactSearch:
             counts |= {(o.role, o.replica_type): n for o, n in zip(options, cover[1], strict=True)}
         fleet = Fleet.of(counts)
         if any(used > problem.stock.get(g, math.inf) for g, used in problem.gpus(fleet).items()):
-            found = solve_by_highs(problem)
-            if found is None:
+            safe, hopeful = (solve_by_highs(problem, sign * LEEWAY) for sign in (-1.0, 1.0))
+            if hopeful is None:
                 return infeasible(self.name, explain_infeasible(problem))
-            fleet = found
-            broken = certify(problem, fleet).broken
-            if broken:
-                raise UnsupportedError(f"HiGHS's fleet {fleet} fails the check: {broken[0]}")
+            if _covers(problem, hopeful):
+                fleet = hopeful
+            elif safe is not None and problem.cost(safe) == problem.cost(hopeful):
+                fleet = safe
+            else:
+                return None
         cost = problem.cost(fleet)
         return Allocation("optimal", self.name, fleet, cost, cost)
 
@@ -150,6 +159,15 @@ class ExactSearch:
             pairs = [*zip(prefills, prefill, strict=True), *zip(decodes, decode, strict=True)]
             fleet = Fleet.of({(o.role, o.replica_type): n for o, n in pairs})
             best.offer(problem.cost(fleet), sum(problem.gpus(fleet).values()), fleet)
+
+
+def _covers(problem: AllocationProblem, fleet: Fleet) -> bool:
+    """Whether ``fleet`` covers the demand of every role in plain arithmetic."""
+    return all(
+        sum(problem.rate(o) * fleet.count(o.role, o.replica_type) for o in problem.in_role(role))
+        >= problem.demand * (1.0 - SHORTFALL)
+        for role in ROLES
+    )
 
 
 def _prefill_rates(problem: AllocationProblem, decode: tuple[int, ...]) -> list[float]:
