@@ -151,7 +151,7 @@ def _load(
     from pdalloc.scenario import load_scenario
 
     loaded = load_scenario(path, variant, overrides or ())
-    return loaded.owning(owned) if owned else loaded
+    return loaded if owned is None else loaded.owning(owned)
 
 
 def _deliver(scenario: Scenario, answer: Answer, json: str | None, out: Path | None) -> None:

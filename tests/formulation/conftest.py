@@ -36,6 +36,8 @@ class FixedRates:
 
     rates: Mapping[tuple[str, str], float]
     coupled: bool = False
+    rule: str = ""
+    only_by_rule: bool = False
     slos: tuple[Slo, ...] = ()
     slo_classes: list[tuple[Slo, int]] = field(default_factory=list)
 

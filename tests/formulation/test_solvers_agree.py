@@ -32,10 +32,14 @@ def check_answer(problem: AllocationProblem, answer: Allocation, best: float | N
     if best is None:
         assert answer.status == "infeasible" and answer.reason and not answer.fleet.pools
         return
-    assert answer.status == "optimal"
     assert answer.cost == pytest.approx(best, abs=1e-9)
-    assert answer.cost is not None and answer.bound is not None
-    assert answer.cost - 1e-6 <= answer.bound <= answer.cost
+    assert answer.cost is not None
+    if answer.status == "feasible":  # the split between decode types was not searched
+        assert problem.capacity.only_by_rule
+        assert answer.bound is None or answer.bound < answer.cost
+    else:
+        assert answer.status == "optimal" and answer.bound is not None
+        assert answer.cost - 1e-6 <= answer.bound <= answer.cost
     assert answer.cost == pytest.approx(problem.cost(answer.fleet), abs=1e-12)
     assert certify(problem, answer.fleet).certified
 
@@ -163,7 +167,7 @@ def test_coupled_problems_agree(small: Any, seed: int) -> None:
     problem = tight(small, seed)
     assert problem.capacity.coupled
     best = solve("exact", problem)
-    assert best.status == "optimal"
+    assert best.status == "optimal" or problem.capacity.only_by_rule
     assert problem.capacity.route(best.fleet, problem.demand) is not None
     for name in EXACT:
         check_answer(problem, solve(name, problem), best.cost)

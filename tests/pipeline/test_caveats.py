@@ -222,7 +222,7 @@ def test_a_roofline_is_an_estimate_in_every_answer() -> None:
     found = estimated(question(ROOFLINE))
     assert len(found) == len(set(found)) == 3
     assert all(line.startswith("paper: ") and "no measurement" in line for line in found)
-    for word in ("prefill", "decode", "KV"):
+    for word in ("prefill", "decode", "kv_tokens"):
         assert sum(word in line for line in found) == 1
     answer = evaluate(question(ROOFLINE), "9P9D")
     assert answer.estimates == found

@@ -118,6 +118,8 @@ def _answer(
         )
     cost = problem.cost(fleet)
     details = {"rounds": rounds, "cuts": len(data.cuts)}
+    if problem.capacity.only_by_rule:
+        return Allocation("feasible", solver, fleet, cost, None, details=details)
     return Allocation("optimal", solver, fleet, cost, min(bound, cost), details=details)
 
 

@@ -3,8 +3,9 @@
 Decode's load matters to prefill when an SLO spans both stages (E2E, or TTFT when decode
 makes the first token). Decode pools are then loaded to a *common level*: equal mean time to
 the first token (or, where only E2E spans them, to the last). No pool is slower than the
-level, and for mean SLOs no other split leaves prefill more. For percentiles it is a rule;
-a pool that would only harm may stay idle. With one type per role there is nothing to choose.
+level, and for one mean SLO no other split leaves prefill more. For percentiles, and where
+TTFT and E2E both span the stages, it is a rule (:attr:`Capacity.rule`); a pool that would
+only harm may stay idle. With one type per role there is nothing to choose.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pdalloc.errors import UnstableError
 from pdalloc.fleet import DECODE, PREFILL, Fleet
 from pdalloc.laws import Array
 from pdalloc.prediction import DecodeState, PoolKey, Prediction, predict
+from pdalloc.slo.objective import Slo
 from pdalloc.system import ReplicaType
 
 LEVEL_POINTS = 129
@@ -31,6 +33,31 @@ class Capacity(Rates):
     """Admissible rates of one system, and the routing of fleets under them."""
 
     _levels: dict[str, Table] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def rule(self) -> str:
+        """What the split between decode types leaves unsearched, in words; "" for nothing."""
+        if self.only_by_rule:
+            return "TTFT and E2E SLOs both span the stages"
+        spanning = self._spanning
+        if len(spanning) > 1 or any(s.statistic.name != "mean" for s in spanning):
+            return "a percentile, or several SLOs, span the stages"
+        return ""
+
+    @property
+    def only_by_rule(self) -> bool:
+        """Whether another split between decode types is known to do with less at times."""
+        return len({slo.metric for slo in self._spanning}) > 1
+
+    @property
+    def _spanning(self) -> list[Slo]:
+        """The SLOs that make the split between decode types matter to prefill."""
+        if len(self.system.types_for(DECODE)) < 2:
+            return []
+        return [s for s in self.slos if s.metric == "e2e" or self._spans_first_token(s)]
+
+    def _spans_first_token(self, slo: Slo) -> bool:
+        return slo.metric == "ttft" and self.system.first_token == "decode"
 
     def decode_split(self, fleet: Fleet, demand: float) -> dict[str, float] | None:
         """Requests/s per replica of each decode type, at a common level.
@@ -147,14 +174,20 @@ class Capacity(Rates):
         return {(pool.role, pool.replica_type): demand for pool in (prefill, decode)}
 
     def best_effort_route(self, fleet: Fleet, demand: float) -> dict[PoolKey, float]:
-        """Rates for a fleet that breaks an SLO: shares in proportion to what pools can serve."""
+        """Rates for a fleet that breaks an SLO: shares by what pools admit, or could serve."""
         rates: dict[PoolKey, float] = {}
+        types = self.system.replica_types
         for role in (PREFILL, DECODE):
+            pools = fleet.in_role(role)
             most = {
-                p.replica_type: p.replicas
-                * self.stability_limit(role, self.system.replica_types[p.replica_type])
-                for p in fleet.in_role(role)
+                p.replica_type: p.replicas * self.relaxed_rate(role, types[p.replica_type])
+                for p in pools
             }
+            if sum(most.values()) <= 0.0:
+                most = {
+                    p.replica_type: p.replicas * self.stability_limit(role, types[p.replica_type])
+                    for p in pools
+                }
             for name, share in most.items():
                 rates[role, name] = demand * share / sum(most.values())
         return rates

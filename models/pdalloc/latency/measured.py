@@ -67,7 +67,8 @@ class Curve:
         y = self.monotone
         last = (y[-1] - y[-2]) / (self.x[-1] - self.x[-2])
         whole = (y[-1] - y[0]) / (self.x[-1] - self.x[0])
-        slope = last if last > 0 else whole  # a level end must not promise free batches
+        slope = last if last > 0 else whole  # a level end must not promise free batches,
+        slope = slope if slope > 0 else y[-1] / self.x[-1]  # nor a level table
         inside: Array = np.interp(x, self.x, y)
         extended: Array = inside + slope * np.maximum(x - self.x[-1], 0.0)
         return extended

@@ -9,7 +9,8 @@ from pdalloc.allocation.certify import Certificate, SloCheck, certify
 from pdalloc.allocation.problem import Allocation, AllocationProblem
 from pdalloc.allocation.solvers import solver_named
 from pdalloc.capacity import Capacity
-from pdalloc.fleet import ROLES, Fleet, Pool, parse_fleet
+from pdalloc.errors import UnsupportedError
+from pdalloc.fleet import ROLES, Fleet, parse_fleet
 from pdalloc.planning import margins
 from pdalloc.planning.answer import AlternativeAnswer, Answer, MarginAnswer, PoolAnswer, SloAnswer
 from pdalloc.planning.caveats import estimates_of, warnings_of
@@ -40,6 +41,8 @@ def plan(
     cheapest fleets are listed; ``simulate`` puts the reference simulator's latencies beside
     the predicted ones. An infeasible question is an answer too (``status``, ``reason``).
     """
+    if alternatives and solver != "exact":
+        raise UnsupportedError(f"solver {solver!r} lists no alternatives; use --solver exact")
     problem = scenario.problem()
     allocation = solver_named(solver).solve(problem, alternatives)
     answer = _answer(scenario, problem, allocation, seed)
@@ -176,7 +179,12 @@ def _answer(
             for f in allocation.alternatives
         ],
         details=dict(allocation.details),
-        warnings=warnings_of(capacity.predictor, check.prediction if check else None, fleet),
+        warnings=warnings_of(
+            capacity.predictor,
+            check.prediction if check else None,
+            fleet,
+            capacity.rule if allocation.solver != "evaluate" else "",
+        ),
         estimates=estimates_of(scenario.system, fleet),
         produced_by=provenance(allocation.solver, seed),
     )
@@ -238,19 +246,15 @@ def _slos(problem: AllocationProblem, check: Certificate | None) -> list[SloAnsw
 
 
 def _binding(problem: AllocationProblem, check: Certificate) -> set[object]:
-    """The SLOs that are broken, or that break when some pool has one replica fewer."""
+    """The SLOs that are broken, or that break when some pool has one replica fewer.
+
+    A pool without which there is no steady state is held by stability, not by an SLO.
+    """
     bound: set[object] = {c.slo for c in check.slos if not c.kept}
     for pool in check.fleet.pools:
         fewer = dict(check.fleet.counts)
         fewer[pool.role, pool.replica_type] -= 1
-        bound |= _broken_by(problem, Fleet.of(fewer), pool)
+        smaller = certify(problem, Fleet.of(fewer))
+        if smaller.prediction is not None:
+            bound |= {c.slo for c in smaller.slos if not c.kept}
     return bound
-
-
-def _broken_by(problem: AllocationProblem, fleet: Fleet, removed: Pool) -> set[object]:
-    smaller = certify(problem, fleet)
-    if smaller.prediction is not None:
-        return {c.slo for c in smaller.slos if not c.kept}
-    # No steady state without it: the SLOs that its role decides are what needs it.
-    metrics = problem.capacity.decided_by(removed.role)
-    return {slo for slo in problem.capacity.slos if slo.metric in metrics}

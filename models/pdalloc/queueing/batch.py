@@ -70,9 +70,11 @@ class BatchLaw:
 
     @cached_property
     def _law(self) -> tuple[Array, Array, float]:
-        """(t(k) for k = 1..n, pi(0..n) with the waiting tail lumped into pi(n), sigma)."""
-        limited = math.isfinite(self.slots)
-        n = int(self.slots) if limited else 128
+        """(t(k) for k = 1..n, pi(0..n), sigma): n = K, pi(K) holding the waiting tail too.
+
+        n stops short of K, and sigma is 0, where what lies beyond has no mass to speak of.
+        """
+        n = int(min(self.slots, 128))
         while True:
             k = np.arange(1, n + 1, dtype=float)
             times = self.step_time(k)
@@ -81,18 +83,23 @@ class BatchLaw:
             log_pi = np.concatenate([[0.0], np.cumsum(log_ratio)])
             pi = np.exp(log_pi - log_pi.max())
             sigma = float(self.token_rate * times[-1] / n)
-            if limited:
-                break
-            if sigma < 1.0 and pi[-1] / (1.0 - sigma) < NEGLIGIBLE * pi.sum():
+            if n < self.slots and sigma < 1.0 and pi[-1] / (1.0 - sigma) < NEGLIGIBLE * pi.sum():
                 sigma = 0.0
                 break
-            n *= 2
+            if n == self.slots:
+                break
+            n = int(min(self.slots, 2 * n))
             if n > MOST_REQUESTS:
                 raise UnstableError(self._unstable(sigma))
         if sigma >= 1.0:
             raise UnstableError(self._unstable(sigma))
         pi[-1] /= 1.0 - sigma
         return times, pi / pi.sum(), sigma
+
+    @property
+    def _full(self) -> bool:
+        """Whether the slots can fill: the law reaches K."""
+        return len(self._law[0]) == self.slots
 
     def _unstable(self, sigma: float) -> str:
         return (
@@ -131,13 +138,13 @@ class BatchLaw:
 
     @property
     def greatest_step(self) -> float:
-        """Seconds of a full batch's step; inf without a batch limit."""
-        return float(self._law[0][-1]) if math.isfinite(self.slots) else math.inf
+        """Seconds of a full batch's step; inf where the slots never fill."""
+        return float(self._law[0][-1]) if self._full else math.inf
 
     @property
     def wait_probability(self) -> float:
         """P(N >= K): an arrival finds no slot free."""
-        return float(self._law[1][-1]) if math.isfinite(self.slots) else 0.0
+        return float(self._law[1][-1]) if self._full else 0.0
 
     @property
     def mean_slot_wait(self) -> float:
@@ -164,7 +171,7 @@ class BatchLaw:
         """Mean wait for the step under way to end, seconds: half of t(N), 0 when idle."""
         times, pi, _ = self._law
         joins = pi[1:].copy()
-        if math.isfinite(self.slots):
+        if self._full:
             joins[-1] = 0.0  # who waits for a slot starts as soon as a step frees it
         return float(0.5 * joins @ times)
 
@@ -191,7 +198,7 @@ class BatchLaw:
     def _arrival_law(self, with_first_step: bool) -> Law:
         """An arrival finds N as pi says (PASTA): it joins at the next step, or queues."""
         times, pi, _ = self._law
-        last = len(pi) - 1 if math.isfinite(self.slots) else len(pi)
+        last = len(pi) - 1 if self._full else len(pi)
         first = times[np.minimum(np.arange(last), len(times) - 1)] * float(with_first_step)
         under_way = np.append(0.0, times[: last - 1])
         values = first[:, None] + under_way[:, None] * UNIFORM_NODES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -74,7 +75,11 @@ class Scenario:
             for r in self.system.types_for(role)
         ]
         shared = capacity or Capacity(self.system, self.slos)
-        return AllocationProblem(shared, self.demand, tuple(options), self.stock)
+        stock = dict(self.stock)  # what can be had beside what is owned
+        for o in options:
+            if o.gpu in stock:
+                stock[o.gpu] += o.owned * o.gpus
+        return AllocationProblem(shared, self.demand, tuple(options), stock)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -143,6 +148,9 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         for i, r in enumerate(spec.replicas)
     ]
     names = [t.name for t in types]
+    for i, name in enumerate(names):
+        if not re.fullmatch(r"[A-Za-z0-9_.+-]+", name):
+            raise InputError(f"replicas.{i}.name: use letters, digits and _.+- only, got {name!r}")
     if len(set(names)) < len(names):
         raise InputError(f"replicas: names must differ, got {', '.join(names)}; set name:")
     for role in ROLES:
@@ -247,6 +255,8 @@ def _token_values(value: Any, where: str) -> list[float]:
 def _slos(t: TrafficSpec, where: str) -> list[Slo]:
     slos: list[Slo] = []
     for metric, statistics in t.slo.items():
+        if not statistics:
+            raise InputError(f"{where}.{metric}: give a bound, e.g. {{mean: 2 s}}, or leave it out")
         if metric not in METRICS:
             near = difflib.get_close_matches(metric, METRICS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(METRICS)}"

@@ -128,7 +128,7 @@ class ScenarioSpec(Spec):
         description='a price list of the catalogue, or {gpu: "2.21 USD/GPU/hour"}'
     )
     stock: dict[str, Count] = Field(
-        default_factory=dict, description="GPUs that can be had, by GPU"
+        default_factory=dict, description="GPUs that can be had beside owned ones, by GPU"
     )
     network: NetworkSpec = NetworkSpec()
     dispatch: DispatchName | dict[RoleName, DispatchName] = "random"

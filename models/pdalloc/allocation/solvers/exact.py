@@ -93,6 +93,11 @@ class ExactSearch:
             return infeasible(self.name, explain_infeasible(problem))
         cost, _, _, fleet = best.kept[0]
         others = tuple(item[3] for item in best.kept[1:])
+        if problem.capacity.only_by_rule:
+            # another split between decode types might do with less: only the relaxation is proven
+            bound = least[0] + next(covers(decodes, rates, problem.demand, problem.stock))[0]
+            if bound < cost - COST_STEP:
+                return Allocation("feasible", self.name, fleet, cost, bound, alternatives=others)
         return Allocation("optimal", self.name, fleet, cost, cost, alternatives=others)
 
     def _uncoupled(self, problem: AllocationProblem) -> Allocation | None:
