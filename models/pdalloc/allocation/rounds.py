@@ -18,7 +18,7 @@ than the answer by itself, or else the box grows.
 No monotonicity is used. "Some count must exceed a failed fleet's" would be a shorter cut, if
 one more replica could never break an SLO. That is so when traffic may be split at will (leave
 the new replica idle), but not under the routing rule of :mod:`pdalloc.capacity`, where every
-decode type that is there is loaded to the common step time: a type added to a fleet may break
+decode type that is there is loaded to the common level: a type added to a fleet may break
 an SLO that the fleet kept.
 """
 
