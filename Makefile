@@ -57,9 +57,13 @@ paper-figures: $(VENV)/.run ## Draw the paper's figures and tables from committe
 	  echo "running $$script"; \
 	  $(BIN)/python $$script || exit 1; \
 	done
+	@cp paper/generated/fig_pairings.png docs/images/pairings.png
+	@cp paper/generated/fig_paper_case.png docs/images/paper_case.png
 
 experiments: $(VENV)/.run ## Run every experiment again and rewrite its results (long)
 	@for script in $(RUNS); do \
+	  case $$script in */catalogue/*) \
+	    test -n "$$PDALLOC_REFERENCE_DATA" || { echo "skipping $$script (needs PDALLOC_REFERENCE_DATA)"; continue; };; esac; \
 	  echo "running $$script"; \
 	  $(BIN)/python $$script || exit 1; \
 	done

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pdalloc.errors import PdallocError
+from pdalloc.errors import InputError, PdallocError
 
 if TYPE_CHECKING:
     from pdalloc.planning import Answer
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="How many prefill and decode replicas of which GPU, at least cost, within the SLOs.",
 )
 
@@ -40,7 +40,9 @@ OutOpt = Annotated[
 ValidateOpt = Annotated[
     bool, typer.Option("--validate", help="simulate the fleet; show simulated beside predicted")
 ]
-SeedOpt = Annotated[int | None, typer.Option("--seed", help="seed of the simulation")]
+SeedOpt = Annotated[
+    int | None, typer.Option("--seed", min=0, help="seed of the simulation, not negative")
+]
 
 
 @app.command()
@@ -134,7 +136,6 @@ def schema(
 
     from pydantic import BaseModel
 
-    from pdalloc.errors import InputError
     from pdalloc.planning.answer import Answer
     from pdalloc.scenario.schema import ScenarioSpec
 
@@ -150,7 +151,7 @@ def _load(
     from pdalloc.scenario import load_scenario
 
     loaded = load_scenario(path, variant, overrides or ())
-    return loaded.owning(owned) if owned else loaded
+    return loaded if owned is None else loaded.owning(owned)
 
 
 def _deliver(scenario: Scenario, answer: Answer, json: str | None, out: Path | None) -> None:
@@ -158,6 +159,8 @@ def _deliver(scenario: Scenario, answer: Answer, json: str | None, out: Path | N
     from pdalloc.report.files import write_outputs, write_text
     from pdalloc.report.table import print_answer
 
+    if json == "":
+        raise InputError("--json: give a file name, or - for stdout")
     if json != "-":
         print_answer(answer)
     if json == "-":
@@ -174,10 +177,23 @@ def _fail(message: str) -> None:
 
 
 def main() -> None:
-    """Entry point: a PdallocError becomes one line on stderr and exit code 2."""
+    """Entry point: whatever the user got wrong becomes one line on stderr and exit code 2."""
+    if len(sys.argv) == 1:
+        sys.argv.append("--help")
     try:
-        app()
+        code = app(standalone_mode=False)
     except PdallocError as error:
-        line = " ".join(str(error).split())
-        print(f"pdalloc: error: {line}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(_error(str(error)))
+    except typer.Abort:
+        sys.exit(130)
+    except Exception as error:
+        usage = getattr(error, "format_message", None)  # click's own: a flag misspelt or missing
+        if usage is None:
+            raise
+        sys.exit(_error(f"{usage()} (see pdalloc --help)"))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _error(message: str) -> int:
+    print(f"pdalloc: error: {' '.join(message.split())}", file=sys.stderr)
+    return 2

@@ -19,6 +19,12 @@ def _positive(**values: float) -> None:
             raise InputError(f"{name} must be positive and finite, got {value:g}")
 
 
+def _not_negative(**values: float) -> None:
+    for name, value in values.items():
+        if not math.isfinite(value) or value < 0:
+            raise InputError(f"{name} must be finite and not negative, got {value:g}")
+
+
 def effective_prefill_throughput(peak: float, prompt: float, ttft: float, overhead: float) -> float:
     """Tokens/s one M/M/1 prefill replica admits under a mean TTFT (the paper, eq. 5).
 
@@ -29,6 +35,7 @@ def effective_prefill_throughput(peak: float, prompt: float, ttft: float, overhe
     25075
     """
     _positive(peak=peak, prompt=prompt, ttft=ttft)
+    _not_negative(overhead=overhead)
     floor = prompt / peak + overhead
     if ttft <= floor:
         raise InfeasibleError(
@@ -65,6 +72,7 @@ def decode_count(rate: float, steps: float, base: float, per_request: float, tpo
     no batch limit (the batch law's negative binomial).
     """
     _positive(rate=rate, steps=steps, per_request=per_request, tpot=tpot)
+    _not_negative(base=base)
     if tpot <= base + per_request:
         raise InfeasibleError(
             f"mean TPOT {tpot:.4g} s is at or below the {base + per_request:.4g} s of one request"

@@ -4,6 +4,11 @@ Everything a user can cause raises a subclass of :class:`PdallocError`; the comm
 prints the message and exits with 2. Anything else that escapes is a bug of ours.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class PdallocError(Exception):
     """Base of every error that input can cause; ``str(error)`` is one line."""
@@ -27,3 +32,14 @@ class InfeasibleError(PdallocError):
 
 class UnsupportedError(PdallocError):
     """A well-formed question that no law or solver here answers; the message says which does."""
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Put ``where`` (a field, a file) before the message of an error that does not name it."""
+    try:
+        yield
+    except PdallocError as error:
+        if where in str(error):
+            raise
+        raise type(error)(f"{where}: {error}") from None

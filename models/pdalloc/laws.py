@@ -29,6 +29,10 @@ Array = NDArray[np.float64]
 
 LATTICE_POINTS = 8192
 """Grid points of a lattice law; the horizon is doubled until the tail beyond it is small."""
+MOST_GRIDS = 24
+"""Horizons that are tried; a quantile still in the first point of the last one is 0."""
+SMALLEST = 1e-5
+"""Quantiles below about this share of the first horizon are 0: an atom."""
 TAIL_MASS = 1e-6
 """Mass a lattice may leave beyond its horizon (measured by the stop-loss transform)."""
 
@@ -53,7 +57,7 @@ class Law(ABC):
     def _grid(self) -> tuple[float, Array]:
         """(step in s, cumulative masses) on a horizon that leaves at most TAIL_MASS out."""
         horizon = max(self._horizon_guess(), 1e-12)
-        for _ in range(24):
+        for _ in range(MOST_GRIDS):
             step = horizon / (LATTICE_POINTS - 1)
             masses = self.lattice(step, LATTICE_POINTS)
             left_out = 1.0 - float(masses.sum())
@@ -74,14 +78,28 @@ class Law(ABC):
     def quantile(self, p: float) -> float:
         """Least t in seconds with P(T <= t) >= p; 0 inside an atom at zero.
 
+        The grid is fitted to the answer: cutting a lattice leaves what lies below the cut
+        exact, so a slow tail costs a fast part no resolution.
         Raises InputError when ``p`` is not strictly between 0 and 1.
         """
-        _check_level(p)
-        step, cdf = self._grid
-        i = int(np.searchsorted(cdf, p))
+        check_level(p)
+        horizon = max(self._horizon_guess(), 1e-12)
+        finest = SMALLEST * horizon
+        for _ in range(MOST_GRIDS):
+            step = horizon / (LATTICE_POINTS - 1)
+            cdf = np.cumsum(self.lattice(step, LATTICE_POINTS))
+            i = int(np.searchsorted(cdf, p))
+            if i >= LATTICE_POINTS:  # the answer lies beyond the horizon
+                horizon *= 2.0
+            elif (
+                i < LATTICE_POINTS // 16 and horizon > finest
+            ):  # or where this grid is too coarse to see it
+                horizon *= 2.0 * max(i, 16) / LATTICE_POINTS
+            else:
+                break
         if i == 0:
             return 0.0
-        i = min(i, len(cdf) - 1)
+        i = min(i, LATTICE_POINTS - 1)
         below, here = cdf[i - 1], cdf[i]
         share = 1.0 if here <= below else (p - below) / (here - below)
         return float((i - 0.5 + share) * step)
@@ -130,7 +148,7 @@ class Atoms(StopLossLaw):
 
     def quantile(self, p: float) -> float:
         """Least value with P(T <= value) >= p, exactly; InputError unless 0 < p < 1."""
-        _check_level(p)
+        check_level(p)
         values, mass, _, _ = self._sorted
         below = mass[0] - mass[1:]  # P(T <= value) for each value in order
         i = int(np.searchsorted(below, p * (1.0 - 1e-12)))
@@ -251,7 +269,8 @@ def masses_of(stop_loss: Array, step: float) -> Array:
     return np.clip(masses, 0.0, None)
 
 
-def _check_level(p: float) -> None:
+def check_level(p: float) -> None:
+    """Raise InputError unless ``p`` lies strictly between 0 and 1."""
     if not 0.0 < p < 1.0:
         raise InputError(f"a percentile level must lie strictly between 0 and 1, got {p}")
 

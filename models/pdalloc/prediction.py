@@ -92,7 +92,7 @@ class Predictor:
     def steps_scv(self) -> float:
         """SCV of the decode iterations of a random request."""
         steps = self.system.decode_steps(self.mix)
-        return float(self.mix.weight @ steps**2) / self.mean_steps**2 - 1.0
+        return max(float(self.mix.weight @ steps**2) / self.mean_steps**2 - 1.0, 0.0)
 
     @cached_property
     def context(self) -> float:

@@ -61,7 +61,10 @@ def parse_quantity(value: object, dimension: str, where: str) -> float:
     >>> parse_quantity("20 ms", "time", "slo")
     0.02
     """
-    return parse_quantities(value, dimension, where)[0]
+    values = parse_quantities(value, dimension, where)
+    if len(values) > 1:
+        raise UnitError(f"{where}: {value!r} holds {len(values)} numbers, give one")
+    return values[0]
 
 
 def parse_quantities(value: object, dimension: str, where: str) -> list[float]:
@@ -71,8 +74,7 @@ def parse_quantities(value: object, dimension: str, where: str) -> list[float]:
     [0.01, 0.02]
     """
     unit, example = DIMENSIONS[dimension]
-    text = str(value).strip().replace(",", " ")
-    words = text.split()
+    words = [word.rstrip(",") for word in str(value).split()]
     numbers = []
     while words and NUMBER.fullmatch(words[0]):
         numbers.append(float(words.pop(0)))
@@ -81,7 +83,7 @@ def parse_quantities(value: object, dimension: str, where: str) -> list[float]:
         if match and match.end() < len(words[0]):
             numbers = [float(match.group())]
             words[0] = words[0][match.end() :]
-    if not numbers or not words:
+    if not numbers or not words or words[0].startswith(","):
         raise UnitError(f"{where}: {value!r} needs a number and a unit, e.g. {example!r}")
     factor = _factor(" ".join(words), unit, f"{where}: {value!r}", example)
     values = [number * factor for number in numbers]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from pdalloc.hardware.link import Link
 from pdalloc.hardware.llm import Llm
 from pdalloc.latency.affine import AffineDecode, AffinePrefill
 from pdalloc.latency.measured import Curve, MeasuredDecode, MeasuredPrefill
-from pdalloc.latency.roofline import roofline
+from pdalloc.latency.roofline import kv_tokens, roofline
 from pdalloc.latency.service import Calibration, Latency
 
 Array = NDArray[np.float64]
@@ -192,8 +193,20 @@ def test_roofline_by_hand() -> None:
 
 def test_roofline_is_marked_as_an_estimate() -> None:
     latency = roofline(GPU, 1, LLM)
-    assert len(latency.estimates) == 2
+    assert latency.estimates == ("prefill times", "decode step times", "kv_tokens")
     assert "datasheet" in latency.source
+
+
+def test_kv_estimate_is_what_weights_leave() -> None:
+    """0.9 x memory - 2 bytes x parameters, over the KV bytes of a token; never negative."""
+    gpu = replace(GPU, memory_bytes=80e9)
+    left = 0.9 * 8 * 80e9 - 2.0 * LLM.parameters
+    assert kv_tokens(gpu, 8, LLM) == pytest.approx(left / LLM.kv_bytes_per_token)
+    huge = replace(LLM, parameters=671e9)
+    with pytest.raises(InputError, match="use more GPUs per replica"):
+        kv_tokens(gpu, 8, huge)
+    with pytest.raises(InputError, match="memory"):
+        kv_tokens(replace(GPU, memory_bytes=None), 8, LLM)
 
 
 def test_roofline_scales_with_gpus() -> None:

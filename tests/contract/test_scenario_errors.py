@@ -297,3 +297,43 @@ def test_overrides(assignment: str, words: list[str]) -> None:
 def test_percentiles_with_a_dot_can_be_set(name: str) -> None:
     scenario = load_scenario(PAPER, None, [f"traffic.0.slo.ttft.{name}=5 s"])
     assert f"ttft.{name.lower()}" in [slo.name for slo in scenario.slos]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("stock: {h200: 8}\nstock: {h200: 9}\n", ["'stock' is given twice", "line"]),
+        ("name: a\nabout: b\nname: c\n", ["'name' is given twice"]),
+    ],
+)
+def test_a_repeated_key_is_no_silent_choice(tmp_path: Path, text: str, words: list[str]) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load_scenario(file)
+    assert all(word in str(caught.value) for word in words)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("stock", {"h200": 40, "h200-sxm": 80}, ["given twice"]),
+        ("traffic/0/slo/ttft", {"p99": "2 s", "P99": "3 s"}, ["ttft.p99 is given twice"]),
+        (f"{PREFILL}.per_token", "1 ms/token", ["throughput", "per_token", "not both"]),
+        (f"{DECODE}.base", "1 ms", ["batch", "base", "not both"]),
+    ],
+)
+def test_two_answers_to_one_question_are_refused(
+    path: str, value: object, words: list[str]
+) -> None:
+    message = str(refused(path, value))
+    assert all(word in message for word in words)
+
+
+def test_a_model_that_does_not_fit_the_memory() -> None:
+    """671 billion parameters at 2 bytes do not fit one 141 GB GPU."""
+    raw = changed("replicas.0.service", "roofline")
+    raw["replicas"][0]["gpus"] = 1
+    with pytest.raises(InputError, match="use more GPUs per replica"):
+        scenario_from_mapping(raw)

@@ -36,6 +36,8 @@ class FixedRates:
 
     rates: Mapping[tuple[str, str], float]
     coupled: bool = False
+    rule: str = ""
+    only_by_rule: bool = False
     slos: tuple[Slo, ...] = ()
     slo_classes: list[tuple[Slo, int]] = field(default_factory=list)
 
@@ -53,6 +55,11 @@ class FixedRates:
 
     def relaxed_rate(self, role: str, r: Any) -> float:
         return self.rates[role, r.name]
+
+    def prefill_rates(
+        self, names: list[str], decode_pools: dict[str, int], demand: float
+    ) -> dict[str, float]:
+        return {name: self.rates["prefill", name] for name in names}
 
     def route(self, fleet: Fleet, demand: float) -> dict[tuple[str, str], float] | None:
         for role in ROLES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import islice, product, takewhile
+from itertools import islice, pairwise, product, takewhile
 from random import Random
 
 import pytest
@@ -64,7 +64,7 @@ def test_a_limited_search_yields_all_covers_and_ends(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_costs_never_fall(seed: int) -> None:
     costs = [cost for cost, _ in islice(covers(*case(seed, limited=False)), 60)]
-    assert all(after >= before - 1e-9 for before, after in zip(costs, costs[1:], strict=False))
+    assert all(after >= before - 1e-9 for before, after in pairwise(costs))
 
 
 @pytest.mark.parametrize("seed", range(25))

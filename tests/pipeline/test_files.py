@@ -152,9 +152,10 @@ def test_figures_of_an_earlier_plan_go_when_the_answer_is_infeasible(
     assert names(tmp_path) == {"answer.json", "notes.txt"}
 
 
-def test_a_fleet_that_breaks_an_slo_gets_no_figures(tmp_path: Path, scenario: Scenario) -> None:
+def test_a_fleet_that_breaks_an_slo_gets_figures_too(tmp_path: Path, scenario: Scenario) -> None:
+    """Where it breaks is what one wants to see."""
     write_outputs(scenario, evaluate(scenario, "3P4D"), tmp_path)
-    assert names(tmp_path) == {"answer.json"}
+    assert names(tmp_path) > {"answer.json"}
 
 
 def test_nothing_is_written_when_drawing_fails(

@@ -136,23 +136,23 @@ def test_an_overloaded_pool_says_so(answer: Answer) -> None:
 
 def test_every_slo_is_a_row_of_bound_prediction_and_verdict(answer: Answer) -> None:
     text = shown(answer)
-    ttft, tpot = (" ".join(row(text, "all", metric)) for metric in ("TTFT", "TPOT"))
-    assert ttft == "all TTFT mean 2000 ms 776.8 ms kept, binding"
-    assert tpot == "all TPOT mean 20 ms 19.43 ms kept, binding"
+    ttft, tpot = (" ".join(row(text, metric)) for metric in ("TTFT", "TPOT"))
+    assert ttft == "TTFT mean 2000 ms 776.8 ms kept, binding"
+    assert tpot == "TPOT mean 20 ms 19.43 ms kept, binding"
     assert "simulated" not in text
 
 
 def test_a_broken_slo_stands_out() -> None:
     text = shown(evaluate(load_scenario(PAPER), "3P4D"))
-    assert row(text, "all", "TTFT")[-1] == "BROKEN"
-    assert row(text, "all", "TPOT")[-2:] == ["kept,", "binding"]
+    assert row(text, "TTFT")[-1] == "BROKEN"
+    assert row(text, "TPOT")[-2:] == ["kept,", "binding"]
 
 
 def test_percentiles_are_named_as_in_the_scenario() -> None:
     slo = "traffic.0.slo={ttft: {p99.9: 8 s}, e2e: {mean: 12 s}}"
     text = shown(plan(load_scenario(PAPER, overrides=[slo])))
-    assert row(text, "all", "TTFT")[2:5] == ["P99.9", "8000", "ms"]
-    assert row(text, "all", "E2E")[2:5] == ["mean", "12", "s"]
+    assert row(text, "TTFT")[1:4] == ["P99.9", "8000", "ms"]
+    assert row(text, "E2E")[1:4] == ["mean", "12", "s"]
 
 
 def test_simulation_stands_beside_prediction_with_its_interval(answer: Answer) -> None:
@@ -163,8 +163,8 @@ def test_simulation_stands_beside_prediction_with_its_interval(answer: Answer) -
             {"simulated_s": 0.0190, "simulated_half_width_s": 0.00012},
         )
     )
-    assert row(text, "all", "TTFT")[7:12] == ["771", "±", "75", "ms", "inside"]
-    assert row(text, "all", "TPOT")[7:13] == ["19.00", "±", "0.12", "ms", "off", "+2.3%"]
+    assert row(text, "TTFT")[6:11] == ["771", "±", "75", "ms", "inside"]
+    assert row(text, "TPOT")[6:12] == ["19.00", "±", "0.12", "ms", "off", "+2.3%"]
 
 
 def test_terminals_without_the_sign_get_plain_letters(answer: Answer) -> None:

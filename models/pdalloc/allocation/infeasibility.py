@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdalloc.allocation.covers import covers
+from pdalloc.allocation.covers import MOST_REPLICAS, covers
 from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
 from pdalloc.prediction import DecodeState, PrefillState
@@ -59,10 +59,11 @@ def _floor_sentence(
         where = f" (prefill {_ms(prefill)} + KV transfer {_ms(moved)} on average)"
     elif slo.metric in ("tpot", "itl"):
         where = " (one request decoding alone)"
+    asked, least = _apart(slo.bound, floor)
     return (
-        f"{slo.title} of {slo.traffic_class!r} cannot be {_ms(slo.bound)} with any number of "
-        f"replicas: on the best types an unloaded request already takes {_ms(floor)}{where}; "
-        f"set a bound above {_ms(floor)}"
+        f"{slo.title} of {slo.traffic_class!r} cannot be {asked} with any number of "
+        f"replicas: on the best types an unloaded request already takes {least}{where}; "
+        f"set a bound above {least}"
     )
 
 
@@ -70,14 +71,12 @@ def _shortage_sentence(problem: AllocationProblem) -> str:
     free = replace(
         problem, stock={}, options=tuple(replace(o, most=float("inf")) for o in problem.options)
     )
-    counts: dict[tuple[str, str], int] = {}
-    for role in ROLES:
-        options = free.in_role(role)
-        found = next(covers(options, [free.rate(o) for o in options], free.demand, {}), None)
-        if found is None:
-            return f"no {role} replica admits any traffic under the SLOs"
-        counts |= {(o.role, o.replica_type): n for o, n in zip(options, found[1], strict=True)}
-    fleet = Fleet.of(counts)
+    fleet = _unlimited_fleet(free)
+    if fleet is None:
+        return (
+            f"under the SLOs {free.demand:.4g} req/s would take more than {MOST_REPLICAS:,} "
+            "replicas of any type in some role; lower the demand, or loosen the SLO near its floor"
+        )
     missing = [
         f"{used} {gpu} GPUs against {problem.stock[gpu]} in stock "
         f"({used - problem.stock[gpu]} short)"
@@ -90,12 +89,52 @@ def _shortage_sentence(problem: AllocationProblem) -> str:
         for o in problem.options
         if fleet.count(o.role, o.replica_type) > o.most
     ]
-    needs = " and ".join(missing + limits) or "more than stock and limits allow"
+    if not missing and not limits:
+        return (
+            f"no fleet within stock and limits keeps every SLO at {problem.demand:.4g} req/s; "
+            "raise stock or limits, loosen the SLO that spans both stages, or lower the demand"
+        )
+    needs = " and ".join(missing + limits)
     return (
         f"stock or limits are too small for {problem.demand:.4g} req/s: the cheapest fleet "
         f"without them, {fleet.xpyd} ({fleet}), needs {needs}; raise them or lower the demand"
     )
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.4g} ms" if seconds < 10 else f"{seconds:.4g} s"
+def _unlimited_fleet(free: AllocationProblem) -> Fleet | None:
+    """The cheapest fleet with neither stock nor limits; None when even that has none."""
+    if free.capacity.coupled:
+        from pdalloc.allocation.solvers.exact import SOLVER
+
+        return SOLVER.solve(free).fleet if _reachable(free) else None
+    counts: dict[tuple[str, str], int] = {}
+    for role in ROLES:
+        options = free.in_role(role)
+        found = next(covers(options, [free.rate(o) for o in options], free.demand, {}), None)
+        if found is None:
+            return None
+        counts |= {(o.role, o.replica_type): n for o, n in zip(options, found[1], strict=True)}
+    return Fleet.of(counts)
+
+
+def _reachable(free: AllocationProblem) -> bool:
+    """Whether some type of each role admits enough for a finite fleet."""
+    return all(
+        any(free.rate(o) * MOST_REPLICAS >= free.demand for o in free.in_role(role))
+        for role in ROLES
+    )
+
+
+def _apart(bound: float, floor: float) -> tuple[str, str]:
+    """Both in words with as many digits as tell them apart."""
+    for digits in (4, 6, 8, 10):
+        texts = _ms(bound, digits), _ms(floor, digits)
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
+def _ms(seconds: float, digits: int = 4) -> str:
+    if seconds < 10:
+        return f"{seconds * 1e3:.{digits}g} ms"
+    return f"{seconds:.{digits}g} s"

@@ -18,6 +18,8 @@ from typing import Literal
 from pdalloc.capacity import Capacity
 from pdalloc.fleet import Fleet, Role
 
+COST_DIGITS = 9
+"""Costs are rounded to a nano-dollar: sums of equal prices are ties, whatever their order."""
 Status = Literal["optimal", "feasible", "infeasible"]
 
 
@@ -65,7 +67,8 @@ class AllocationProblem:
 
     def cost(self, fleet: Fleet) -> float:
         """USD/hour of ``fleet``, owned replicas free."""
-        return sum(o.cost(fleet.count(o.role, o.replica_type)) for o in self.options)
+        total = sum(o.cost(fleet.count(o.role, o.replica_type)) for o in self.options)
+        return round(total, COST_DIGITS)
 
     def gpus(self, fleet: Fleet) -> dict[str, int]:
         """GPUs by GPU name."""

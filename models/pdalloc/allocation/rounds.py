@@ -16,9 +16,10 @@ counts the rounds end. The box is proven after the fact: a count beyond it would
 than the answer by itself, or else the box grows.
 
 No monotonicity is used. "Some count must exceed a failed fleet's" would be a shorter cut, if
-one more replica could never break an SLO. That is so when traffic may be split at will, but
-not under the routing rule of :mod:`pdalloc.capacity`, where every decode pool that is there
-gets traffic: a slow type added to a fleet may break an SLO that it kept.
+one more replica could never break an SLO. That is so when traffic may be split at will (leave
+the new replica idle), but not under the routing rule of :mod:`pdalloc.capacity`, where every
+decode type that is there is loaded to the common level: a type added to a fleet may break
+an SLO that the fleet kept.
 """
 
 from __future__ import annotations
@@ -90,15 +91,13 @@ def _next_round(
 
 def _prefill_shares(problem: AllocationProblem, data: LinearData, counts: Array) -> Array:
     """Share of the demand per prefill replica beside these decode counts, else 0; (n,)."""
-    capacity, types = problem.capacity, problem.capacity.system.replica_types
-    if not capacity.coupled:
+    if not problem.capacity.coupled:
         return data.only(PREFILL, data.share)
+    decodes = {p.replica_type: p.replicas for p in data.fleet(data.only(DECODE, counts)).pools}
+    prefills = [data.options[i].replica_type for i in data.members(PREFILL)]
+    rates = problem.capacity.prefill_rates(prefills, decodes, problem.demand)
     share = np.zeros_like(data.share)
-    split = capacity.decode_split(data.fleet(data.only(DECODE, counts)), problem.demand)
-    states = [capacity.predictor.decode(types[t], y) for t, y in (split or {}).items() if y > 0]
-    for i in data.members(PREFILL) if states else []:
-        rate = capacity.prefill_rate(types[data.options[i].replica_type], states)
-        share[i] = rate / problem.demand
+    share[data.members(PREFILL)] = [rates[name] / problem.demand for name in prefills]
     return useful(share)
 
 
@@ -119,6 +118,8 @@ def _answer(
         )
     cost = problem.cost(fleet)
     details = {"rounds": rounds, "cuts": len(data.cuts)}
+    if problem.capacity.only_by_rule:
+        return Allocation("feasible", solver, fleet, cost, None, details=details)
     return Allocation("optimal", solver, fleet, cost, min(bound, cost), details=details)
 
 

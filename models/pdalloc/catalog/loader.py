@@ -42,12 +42,13 @@ def entries(kind: str) -> Mapping[str, Entry]:
 
 
 def entry(kind: str, name: str, where: str) -> Entry:
-    """One entry by name (GPUs also by alias); InputError names the nearest and the rest."""
+    """One entry by name or alias, in any case; InputError names the nearest and the rest."""
     known = entries(kind)
     if name in known:
         return known[name]
     for candidate in known.values():
-        if name.lower() in [str(alias).lower() for alias in candidate.get("aliases", [])]:
+        names = [candidate["name"], *candidate.get("aliases", [])]
+        if name.lower() in [str(other).lower() for other in names]:
             return candidate
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""

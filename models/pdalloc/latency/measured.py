@@ -5,7 +5,8 @@ are interpolated linearly between points (which keeps them monotone). Outside it
 
 * below the least point the time stays at that point's - the table never claims to be faster
   than anything measured;
-* above the greatest point the last slope goes on - and :mod:`pdalloc.prediction` warns.
+* above the greatest point the last slope goes on (the whole table's where it ends level),
+  and the plan warns.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ class Curve:
     def __call__(self, x: Array) -> Array:
         """Seconds at ``x`` (array of any shape)."""
         y = self.monotone
-        slope = (y[-1] - y[-2]) / (self.x[-1] - self.x[-2])
+        last = (y[-1] - y[-2]) / (self.x[-1] - self.x[-2])
+        whole = (y[-1] - y[0]) / (self.x[-1] - self.x[0])
+        slope = last if last > 0 else whole  # a level end must not promise free batches,
+        slope = slope if slope > 0 else y[-1] / self.x[-1]  # nor a level table
         inside: Array = np.interp(x, self.x, y)
         extended: Array = inside + slope * np.maximum(x - self.x[-1], 0.0)
         return extended

@@ -42,7 +42,7 @@ class SloAnswer(Block):
     bound_s: float
     predicted_s: float | None = Field(description="worst path of the fleet; None: no steady state")
     kept: bool
-    binding: bool = Field(description="breaks when some pool has one replica fewer")
+    binding: bool = Field(description="broken, or breaks when some pool has one replica fewer")
     simulated_s: float | None = None
     simulated_half_width_s: float | None = Field(
         default=None, description="half of the 95 % confidence interval"

@@ -5,17 +5,24 @@ from __future__ import annotations
 import math
 
 from pdalloc.fleet import PREFILL, Fleet
-from pdalloc.prediction import Prediction, Predictor
+from pdalloc.prediction import DecodeState, Prediction, Predictor, PrefillState
 from pdalloc.system import ReplicaType, System
 from pdalloc.workload.traffic import RequestMix
 
 FEW = 1e-3
 """Shares of requests below this are not worth a warning."""
 HIGH_BATCH = 0.99
+FULL = 0.95
+"""Utilisation above which a plan sits on a knife's edge."""
 
 
-def warnings_of(predictor: Predictor, prediction: Prediction | None, fleet: Fleet) -> list[str]:
-    """One line per reason to doubt the numbers; empty when there is none."""
+def warnings_of(
+    predictor: Predictor, prediction: Prediction | None, fleet: Fleet, rule: str = ""
+) -> list[str]:
+    """One line per reason to doubt the numbers; empty when there is none.
+
+    ``rule`` says what the routing leaves unsearched (:attr:`pdalloc.capacity.Capacity.rule`).
+    """
     system = predictor.system
     found = _window(system, predictor.mix) + _bursts(system)
     for pool in fleet.pools:
@@ -24,6 +31,12 @@ def warnings_of(predictor: Predictor, prediction: Prediction | None, fleet: Flee
             found += _prompts_beyond(r, predictor.mix)
         elif prediction is not None and pool.replica_type in prediction.decode:
             found += _batches_beyond(prediction, r)
+    if rule:
+        found.append(
+            f"{rule}: decode types are loaded to a common first-token time; the plan is the best "
+            "under that routing, other splits were not searched"
+        )
+    found += _nearly_full(prediction)
     used = {pool.replica_type for pool in fleet.pools}
     found += _uncalibrated([system.replica_types[name] for name in sorted(used)])
     return list(dict.fromkeys(found))
@@ -36,6 +49,21 @@ def estimates_of(system: System, fleet: Fleet) -> list[str]:
         f"{name}: {what} (no measurement)"
         for name in used
         for what in system.replica_types[name].latency.estimates
+    ]
+
+
+def _nearly_full(prediction: Prediction | None) -> list[str]:
+    if prediction is None:
+        return []
+    states: list[PrefillState | DecodeState] = [
+        *prediction.prefill.values(),
+        *prediction.decode.values(),
+    ]
+    return [
+        f"{s.replica_type.name}: {s.utilisation:.1%} busy; a little more demand, or a burst, and "
+        "its queue has no limit"
+        for s in states
+        if s.utilisation > FULL
     ]
 
 
@@ -55,8 +83,8 @@ def _bursts(system: System) -> list[str]:
         return []
     return [
         f"arrival SCV {scv:g}: prefill waits use a two-moment correction (SCV below 1 is not "
-        "credited) and the decode batch law assumes Poisson arrivals; bursts can be worse than "
-        "predicted, so simulate (--validate)"
+        "credited), which overstates bursts that a large pool splits, and the decode batch law "
+        "assumes Poisson arrivals, which understates them; simulate (--validate)"
     ]
 
 

@@ -11,7 +11,7 @@ from pdalloc.fleet import Fleet
 MOST = 3.0
 """Greatest relative change searched; a margin of 3 means "at least fourfold"."""
 LEAST = -0.9
-ACCURACY = 1e-4
+ACCURACY = 5e-4
 
 
 def fits(capacity: Capacity, fleet: Fleet, demand: float) -> bool:

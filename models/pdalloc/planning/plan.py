@@ -9,7 +9,8 @@ from pdalloc.allocation.certify import Certificate, SloCheck, certify
 from pdalloc.allocation.problem import Allocation, AllocationProblem
 from pdalloc.allocation.solvers import solver_named
 from pdalloc.capacity import Capacity
-from pdalloc.fleet import DECODE, ROLES, Fleet, Pool, parse_fleet
+from pdalloc.errors import UnsupportedError
+from pdalloc.fleet import ROLES, Fleet, parse_fleet
 from pdalloc.planning import margins
 from pdalloc.planning.answer import AlternativeAnswer, Answer, MarginAnswer, PoolAnswer, SloAnswer
 from pdalloc.planning.caveats import estimates_of, warnings_of
@@ -40,10 +41,12 @@ def plan(
     cheapest fleets are listed; ``simulate`` puts the reference simulator's latencies beside
     the predicted ones. An infeasible question is an answer too (``status``, ``reason``).
     """
+    if alternatives and solver != "exact":
+        raise UnsupportedError(f"solver {solver!r} lists no alternatives; use --solver exact")
     problem = scenario.problem()
     allocation = solver_named(solver).solve(problem, alternatives)
     answer = _answer(scenario, problem, allocation, seed)
-    if len({o.gpu for o in problem.options}) > 1 and allocation.status == "optimal":
+    if len({o.gpu for o in problem.options}) > 1 and answer.status == "optimal":
         answer = answer.model_copy(update={"single_type": single_type_costs(problem)})
     if simulate and allocation.fleet.pools:
         answer = with_simulation(scenario, problem, answer, progress, seed)
@@ -141,12 +144,16 @@ def _answer(
     served = check is not None and all(fleet.in_role(role) for role in ROLES)
     margin = _margin(capacity, fleet, demand) if served else None
     cost = allocation.cost
+    status, reason = allocation.status, allocation.reason
+    if status != "infeasible" and check is not None and not check.certified:
+        # prediction has the last word, whatever solver spoke
+        status, reason = "infeasible", f"the fleet fails its check: {'; '.join(check.broken)}"
     return Answer(
         scenario=scenario.name,
         title=scenario.title,
         variant=scenario.variant,
-        status=allocation.status,
-        reason=allocation.reason,
+        status=status,
+        reason=reason,
         xpyd=fleet.xpyd if fleet.pools else None,
         fleet=str(fleet) if fleet.pools else None,
         gpus=total,
@@ -159,7 +166,7 @@ def _answer(
             else None
         ),
         cost_usd_per_hour=cost,
-        bound_usd_per_hour=allocation.bound,
+        bound_usd_per_hour=allocation.bound if status != "infeasible" else None,
         cost_usd_per_million_tokens=(
             cost / (60.0 * tokens_per_minute) * 1e6 if cost is not None else None
         ),
@@ -172,7 +179,12 @@ def _answer(
             for f in allocation.alternatives
         ],
         details=dict(allocation.details),
-        warnings=warnings_of(capacity.predictor, check.prediction if check else None, fleet),
+        warnings=warnings_of(
+            capacity.predictor,
+            check.prediction if check else None,
+            fleet,
+            capacity.rule if allocation.solver != "evaluate" else "",
+        ),
         estimates=estimates_of(scenario.system, fleet),
         produced_by=provenance(allocation.solver, seed),
     )
@@ -234,19 +246,15 @@ def _slos(problem: AllocationProblem, check: Certificate | None) -> list[SloAnsw
 
 
 def _binding(problem: AllocationProblem, check: Certificate) -> set[object]:
-    """The SLOs that are broken, or that break when some pool has one replica fewer."""
+    """The SLOs that are broken, or that break when some pool has one replica fewer.
+
+    A pool without which there is no steady state is held by stability, not by an SLO.
+    """
     bound: set[object] = {c.slo for c in check.slos if not c.kept}
     for pool in check.fleet.pools:
         fewer = dict(check.fleet.counts)
         fewer[pool.role, pool.replica_type] -= 1
-        bound |= _broken_by(problem, Fleet.of(fewer), pool)
+        smaller = certify(problem, Fleet.of(fewer))
+        if smaller.prediction is not None:
+            bound |= {c.slo for c in smaller.slos if not c.kept}
     return bound
-
-
-def _broken_by(problem: AllocationProblem, fleet: Fleet, removed: Pool) -> set[object]:
-    smaller = certify(problem, fleet)
-    if smaller.prediction is not None:
-        return {c.slo for c in smaller.slos if not c.kept}
-    # No steady state without it: the SLOs that its role decides are what needs it.
-    metrics = ("tpot", "itl", "e2e") if removed.role == DECODE else ("ttft", "e2e")
-    return {slo for slo in problem.capacity.slos if slo.metric in metrics}

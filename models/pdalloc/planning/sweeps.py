@@ -31,7 +31,7 @@ LOWEST, HIGHEST = 0.2, 1.6
 """Ends of a default sweep, relative to the scenario's demand."""
 STEPS_BETWEEN = 8
 """Most steps looked for between two neighbouring demands."""
-HALVINGS = 12
+HALVINGS = 8
 """Bisections that place a step between two demands, where there is no closed form."""
 JUST_ABOVE = 1e-9
 """A step is placed this far (relative) above the limit of the fleet before it."""

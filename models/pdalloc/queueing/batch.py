@@ -26,7 +26,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pdalloc.errors import UnstableError
+from pdalloc.errors import InputError, UnstableError
 from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture
 
 NEGLIGIBLE = 1e-12
@@ -53,6 +53,13 @@ class BatchLaw:
     steps_scv: float = 1.0
 
     def __post_init__(self) -> None:
+        for name, value in (("rate", self.rate), ("steps", self.steps), ("SCV", self.steps_scv)):
+            if not math.isfinite(value) or value < 0:
+                raise InputError(
+                    f"batch law: {name} must be finite and not negative, got {value:g}"
+                )
+        if not self.slots >= 1 or (math.isfinite(self.slots) and self.slots != int(self.slots)):
+            raise InputError(f"batch law: slots must be a whole number >= 1, got {self.slots:g}")
         if self.utilisation >= 1.0:
             raise UnstableError(self._unstable(self.utilisation))
 
@@ -63,9 +70,11 @@ class BatchLaw:
 
     @cached_property
     def _law(self) -> tuple[Array, Array, float]:
-        """(t(k) for k = 1..n, pi(0..n) with the waiting tail lumped into pi(n), sigma)."""
-        limited = math.isfinite(self.slots)
-        n = int(self.slots) if limited else 128
+        """(t(k) for k = 1..n, pi(0..n), sigma): n = K, pi(K) holding the waiting tail too.
+
+        n stops short of K, and sigma is 0, where what lies beyond has no mass to speak of.
+        """
+        n = int(min(self.slots, 128))
         while True:
             k = np.arange(1, n + 1, dtype=float)
             times = self.step_time(k)
@@ -74,12 +83,12 @@ class BatchLaw:
             log_pi = np.concatenate([[0.0], np.cumsum(log_ratio)])
             pi = np.exp(log_pi - log_pi.max())
             sigma = float(self.token_rate * times[-1] / n)
-            if limited:
-                break
-            if sigma < 1.0 and pi[-1] / (1.0 - sigma) < NEGLIGIBLE * pi.sum():
+            if n < self.slots and sigma < 1.0 and pi[-1] / (1.0 - sigma) < NEGLIGIBLE * pi.sum():
                 sigma = 0.0
                 break
-            n *= 2
+            if n == self.slots:
+                break
+            n = int(min(self.slots, 2 * n))
             if n > MOST_REQUESTS:
                 raise UnstableError(self._unstable(sigma))
         if sigma >= 1.0:
@@ -87,10 +96,16 @@ class BatchLaw:
         pi[-1] /= 1.0 - sigma
         return times, pi / pi.sum(), sigma
 
+    @property
+    def _full(self) -> bool:
+        """Whether the slots can fill: the law reaches K."""
+        return len(self._law[0]) == self.slots
+
     def _unstable(self, sigma: float) -> str:
         return (
             f"one decode replica is offered {self.rate:.4g} req/s of {self.steps:.4g} tokens: "
-            f"{sigma:.3f} of what it can do at most; it takes more than {int(sigma)} replicas"
+            f"{sigma:.3f} of what it can do at most; it takes more than "
+            f"{max(int(sigma), 1)} replicas"
         )
 
     @property
@@ -122,9 +137,14 @@ class BatchLaw:
         return self.mean_batch / self.token_rate
 
     @property
+    def greatest_step(self) -> float:
+        """Seconds of a full batch's step; inf where the slots never fill."""
+        return float(self._law[0][-1]) if self._full else math.inf
+
+    @property
     def wait_probability(self) -> float:
         """P(N >= K): an arrival finds no slot free."""
-        return float(self._law[1][-1]) if math.isfinite(self.slots) else 0.0
+        return float(self._law[1][-1]) if self._full else 0.0
 
     @property
     def mean_slot_wait(self) -> float:
@@ -151,7 +171,7 @@ class BatchLaw:
         """Mean wait for the step under way to end, seconds: half of t(N), 0 when idle."""
         times, pi, _ = self._law
         joins = pi[1:].copy()
-        if math.isfinite(self.slots):
+        if self._full:
             joins[-1] = 0.0  # who waits for a slot starts as soon as a step frees it
         return float(0.5 * joins @ times)
 
@@ -178,14 +198,14 @@ class BatchLaw:
     def _arrival_law(self, with_first_step: bool) -> Law:
         """An arrival finds N as pi says (PASTA): it joins at the next step, or queues."""
         times, pi, _ = self._law
-        last = len(pi) - 1 if math.isfinite(self.slots) else len(pi)
+        last = len(pi) - 1 if self._full else len(pi)
         first = times[np.minimum(np.arange(last), len(times) - 1)] * float(with_first_step)
         under_way = np.append(0.0, times[: last - 1])
         values = first[:, None] + under_way[:, None] * UNIFORM_NODES
         weights = np.repeat(pi[:last] / UNIFORM_NODES.size, UNIFORM_NODES.size)
         joins = float(weights.sum())
         joining = Atoms(values.ravel(), weights / joins)
-        if self.wait_probability < 1e-9:
+        if self.wait_probability <= 0.0:
             return joining
         mean_wait = np.array([self.mean_slot_wait / self.wait_probability])
         step = times[-1:] * float(with_first_step)

@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pdalloc.errors import UnstableError
+from pdalloc.errors import InputError, UnstableError
 from pdalloc.laws import Array, Law, StopLossLaw, grid, masses_of
 
 ALIASING = 24.0
@@ -42,11 +42,19 @@ class SingleServerWait(Law):
     arrival_scv: float = 1.0
 
     def __post_init__(self) -> None:
+        if not np.isfinite(self.rate) or self.rate < 0:
+            raise InputError(f"a rate must be finite and not negative, got {self.rate:g} req/s")
+        if not np.isfinite(self.arrival_scv) or self.arrival_scv < 0:
+            raise InputError(
+                f"an arrival SCV must be finite and not negative, got {self.arrival_scv:g}"
+            )
+        if not self.service.mean > 0:
+            raise InputError("a service law must have a positive, finite mean")
         if self.utilisation >= 1.0:
             raise UnstableError(
                 f"one server is offered {self.rate:.4g} req/s of {self.service.mean:.4g} s each: "
                 f"utilisation {self.utilisation:.3f}; it takes more than "
-                f"{int(self.utilisation)} servers"
+                f"{max(int(self.utilisation), 1)} servers"
             )
 
     @property
@@ -73,7 +81,10 @@ class SingleServerWait(Law):
 
     def lattice(self, step: float, points: int) -> Array:
         """Geometric sum of residual service times on a lattice, by a tilted FFT."""
-        step = step / self.stretch if self.stretch > 0 else step
+        if self.stretch == 0.0:  # regular arrivals, constant service: nobody ever waits
+            nobody: Array = np.eye(1, points)[0]
+            return nobody
+        step = step / self.stretch
         residual = self._residual_lattice(step, points)
         size = 2 * points
         tilt = np.exp(-ALIASING / size * np.arange(points))

@@ -28,14 +28,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_outputs(scenario: Scenario, answer: Answer, out: Path) -> None:
-    """answer.json and, for a fleet that keeps its SLOs, the figures, in folder ``out``.
+    """answer.json and, where the answer names a fleet, the figures, in folder ``out``.
 
     Everything is computed before the first file is written. Figures of an earlier run go
-    when the new answer is infeasible. Raises InputError when ``out`` cannot be written.
+    when the new answer has none. Raises InputError when ``out`` cannot be written.
     """
     contents = {ANSWER: (answer.to_json() + "\n").encode()}
     stale = [f"{name}.{kind}" for name in FIGURES for kind in KINDS]
-    if answer.status != "infeasible":
+    if answer.margin is not None:
         contents |= _figures(scenario, answer)
     try:
         out.mkdir(parents=True, exist_ok=True)

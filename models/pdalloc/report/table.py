@@ -141,12 +141,15 @@ def _pools(pools: list[PoolAnswer]) -> Table:
 
 def _slos(slos: list[SloAnswer], plus_minus: str) -> Table:
     simulated = any(slo.simulated_s is not None for slo in slos)
-    columns = [("class", False), ("SLO", False), ("bound", True), ("predicted", True)]
+    several = len({slo.traffic_class for slo in slos}) > 1
+    columns = [("class", False)] if several else []
+    columns += [("SLO", False), ("bound", True), ("predicted", True)]
     columns += [("simulated", True), ("agrees", False)] if simulated else []
     table = _table("SLOs", [*columns, ("verdict", False)])
     for s in slos:
         name = s.statistic if s.statistic == "mean" else s.statistic.upper()
-        cells = [s.traffic_class, f"{s.metric.upper()} {name}", seconds(s.bound_s)]
+        cells = [s.traffic_class] if several else []
+        cells += [f"{s.metric.upper()} {name}", seconds(s.bound_s)]
         cells.append("unstable" if s.predicted_s is None else seconds(s.predicted_s))
         cells += [measured(s, plus_minus), agreement(s)] if simulated else []
         verdict = ("kept" if s.kept else "BROKEN") + (", binding" if s.binding and s.kept else "")

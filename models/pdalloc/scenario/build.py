@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
-from pydantic import BaseModel, ValidationError
 
 from pdalloc.allocation.problem import AllocationProblem, Option
 from pdalloc.capacity import Capacity
 from pdalloc.catalog import loader as catalog
-from pdalloc.errors import InputError
-from pdalloc.fleet import ROLES, Dispatch, Fleet, Role, parse_fleet
+from pdalloc.errors import InputError, located
+from pdalloc.fleet import DECODE, ROLES, Dispatch, Fleet, Role, parse_fleet
 from pdalloc.hardware.link import Link
+from pdalloc.scenario.loader import UniqueKeyLoader
+from pdalloc.scenario.messages import validated
 from pdalloc.scenario.overrides import parse_assignment, with_overrides
 from pdalloc.scenario.replicas import build_replica_type
 from pdalloc.scenario.schema import ScenarioSpec, TrafficSpec
 from pdalloc.slo.objective import METRICS, Slo
 from pdalloc.slo.statistics import parse_statistic
-from pdalloc.system import System
+from pdalloc.system import ReplicaType, System
 from pdalloc.units import parse_quantity
 from pdalloc.workload.lengths import LengthLaw, fixed, independent
 from pdalloc.workload.traffic import TrafficClass, Workload
@@ -72,7 +75,11 @@ class Scenario:
             for r in self.system.types_for(role)
         ]
         shared = capacity or Capacity(self.system, self.slos)
-        return AllocationProblem(shared, self.demand, tuple(options), self.stock)
+        stock = dict(self.stock)  # what can be had beside what is owned
+        for o in options:
+            if o.gpu in stock:
+                stock[o.gpu] += o.owned * o.gpus
+        return AllocationProblem(shared, self.demand, tuple(options), stock)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -82,11 +89,11 @@ def _read(file: Path) -> dict[str, Any]:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InputError(f"{file}: cannot read the scenario: {reason}") from None
     try:
-        raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        raw = yaml.load(text, Loader=UniqueKeyLoader)
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" at line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or error
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())
         raise InputError(f"{file}: not valid YAML{line}: {problem}") from None
     if not isinstance(raw, dict):
         raise InputError(f"{file}: a scenario is a mapping of keys, this file is empty or a list")
@@ -95,7 +102,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 def variant_names(path: str | Path) -> list[str]:
     """The variants a scenario file names."""
-    return list(_validated(_read(Path(path)), str(path)).variants)
+    return list(validated(_read(Path(path)), str(path)).variants)
 
 
 def load_scenario(
@@ -117,7 +124,7 @@ def scenario_from_mapping(
     origin: str = "scenario",
 ) -> Scenario:
     """Like :func:`load_scenario`, from a mapping such as YAML gives; ``origin`` for messages."""
-    spec = _validated(raw, origin)
+    spec = validated(raw, origin)
     if variant is not None:
         if variant not in spec.variants:
             known = ", ".join(spec.variants) or "none"
@@ -125,48 +132,9 @@ def scenario_from_mapping(
         raw = with_overrides(raw, spec.variants[variant].set, f"{origin} variant {variant}")
     if overrides:
         raw = with_overrides(raw, overrides, "--set")
-    spec = _validated(raw, origin)
-    try:
+    spec = validated(raw, origin)
+    with located(origin):
         return _build(spec, variant)
-    except InputError as error:
-        raise type(error)(f"{origin}: {error}") from None
-
-
-def _validated(raw: dict[str, Any], origin: str) -> ScenarioSpec:
-    try:
-        return ScenarioSpec.model_validate(raw)
-    except ValidationError as error:
-        raise InputError(f"{origin}: {_first_problem(error)}") from None
-
-
-def _first_problem(error: ValidationError) -> str:
-    """One line for the first thing pydantic found, naming the nearest key for a typo."""
-    first = error.errors()[0]
-    location = [str(part) for part in first["loc"]]
-    path = ".".join(p for p in location if not p.endswith("]") and "Spec" not in p)
-    if first["type"] == "extra_forbidden":
-        known = _known_keys(first["loc"][:-1])
-        near = difflib.get_close_matches(location[-1], known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
-        return f"{path}: unknown key; {hint}"
-    if first["type"] == "missing":
-        return f"{path}: this key is missing; add it"
-    return f"{path}: {first['msg']}, got {first.get('input')!r}"
-
-
-def _known_keys(location: tuple[int | str, ...]) -> list[str]:
-    """Field names of the block at ``location`` in the schema."""
-    model: Any = ScenarioSpec
-    for part in location:
-        if not (isinstance(model, type) and issubclass(model, BaseModel)):
-            return []
-        if part in model.model_fields:
-            annotation = str(model.model_fields[str(part)].annotation)
-            from pdalloc.scenario import schema
-
-            names = [n for n in vars(schema) if n.endswith("Spec") and n in annotation]
-            model = getattr(schema, names[0]) if names else None
-    return list(model.model_fields) if model is not None else []
 
 
 def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
@@ -180,6 +148,9 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         for i, r in enumerate(spec.replicas)
     ]
     names = [t.name for t in types]
+    for i, name in enumerate(names):
+        if not re.fullmatch(r"[A-Za-z0-9_.+-]+", name):
+            raise InputError(f"replicas.{i}.name: use letters, digits and _.+- only, got {name!r}")
     if len(set(names)) < len(names):
         raise InputError(f"replicas: names must differ, got {', '.join(names)}; set name:")
     for role in ROLES:
@@ -206,6 +177,8 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         dispatch,
         spec.first_token,
     )
+    _check_limits(spec)
+    _check_memory(types, classes)
     limits: dict[tuple[Role, str], int] = {
         (role, t.name): most
         for t, r in zip(types, spec.replicas, strict=True)
@@ -216,12 +189,33 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
     )
 
 
+def _check_limits(spec: ScenarioSpec) -> None:
+    for i, r in enumerate(spec.replicas):
+        for role, most in r.limits.items():
+            if most < 0:
+                raise InputError(f"replicas.{i}.limits.{role}: must not be negative, got {most}")
+
+
+def _check_memory(types: Sequence[ReplicaType], classes: Sequence[TrafficClass]) -> None:
+    """The longest request's KV must fit every replica that may decode it."""
+    longest = max(float((c.lengths.prompt + c.lengths.output).max()) for c in classes)
+    for i, r in enumerate(types):
+        if DECODE in r.roles and r.kv_tokens < longest:
+            raise InputError(
+                f"replicas.{i}: the {r.kv_tokens:g} KV tokens do not hold one request of "
+                f"{longest:g} tokens; use more GPUs per replica, or roles: [prefill]"
+            )
+
+
 def _stock(spec: ScenarioSpec) -> dict[str, int]:
     stock = {}
     for name, count in spec.stock.items():
         if count < 0:
             raise InputError(f"stock.{name}: must not be negative, got {count}")
-        stock[catalog.gpu(name, f"stock.{name}").name] = count
+        gpu = catalog.gpu(name, f"stock.{name}").name
+        if gpu in stock:
+            raise InputError(f"stock.{name}: {gpu} is given twice; keep one")
+        stock[gpu] = count
     return stock
 
 
@@ -232,10 +226,8 @@ def _traffic_class(t: TrafficSpec, where: str) -> TrafficClass:
         rate = parse_quantity(t.rate, "tokens_rate", f"{where}.rate") / per_request
     else:
         rate = parse_quantity(t.rate, "requests_rate", f"{where}.rate")
-    try:
+    with located(where):
         return TrafficClass(t.name, rate, lengths, t.arrival_scv, t.prefix_hit_rate)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
 
 
 def _lengths(t: TrafficSpec, where: str) -> LengthLaw:
@@ -247,9 +239,10 @@ def _lengths(t: TrafficSpec, where: str) -> LengthLaw:
         raise InputError(f"{where}: give lengths, or both prompt and output")
     prompts = _token_values(t.prompt, f"{where}.prompt")
     outputs = _token_values(t.output, f"{where}.output")
-    if len(prompts) == len(outputs) == 1:
-        return fixed(prompts[0], outputs[0])
-    return independent(prompts, outputs)  # type: ignore[arg-type]
+    with located(where):
+        if len(prompts) == len(outputs) == 1:
+            return fixed(prompts[0], outputs[0])
+        return independent(np.array(prompts), np.array(outputs))
 
 
 def _token_values(value: Any, where: str) -> list[float]:
@@ -260,8 +253,10 @@ def _token_values(value: Any, where: str) -> list[float]:
 
 
 def _slos(t: TrafficSpec, where: str) -> list[Slo]:
-    slos = []
+    slos: list[Slo] = []
     for metric, statistics in t.slo.items():
+        if not statistics:
+            raise InputError(f"{where}.{metric}: give a bound, e.g. {{mean: 2 s}}, or leave it out")
         if metric not in METRICS:
             near = difflib.get_close_matches(metric, METRICS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(METRICS)}"
@@ -271,7 +266,11 @@ def _slos(t: TrafficSpec, where: str) -> list[Slo]:
             seconds = parse_quantity(bound, "time", place)
             if seconds <= 0:
                 raise InputError(f"{place}: the bound must be positive, got {bound}")
-            slos.append(Slo(t.name, metric, parse_statistic(str(statistic)), seconds))
+            with located(place):
+                slo = Slo(t.name, metric, parse_statistic(str(statistic)), seconds)
+            if any(slo.name == other.name for other in slos):
+                raise InputError(f"{place}: {slo.name} is given twice; keep one")
+            slos.append(slo)
     if not slos:
         raise InputError(f"{where}: give at least one SLO, e.g. {{ttft: {{mean: 2 s}}}}")
     return slos

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,13 +41,13 @@ def _set(root: Raw, path: str, value: Any, origin: str) -> None:
     where: Any = root
     parts = path.split(".")
     # A statistic such as p99.9 holds a dot: let the last two parts be one key again.
-    if len(parts) > 2 and parts[-1].isdigit() and parts[-2][:1] == "p" and parts[-2][1:].isdigit():
+    if len(parts) > 2 and re.fullmatch(r"[pP][0-9]+\.[0-9]+", ".".join(parts[-2:])):
         parts = [*parts[:-2], f"{parts[-2]}.{parts[-1]}"]
     for depth, part in enumerate(parts):
         last = depth == len(parts) - 1
         so_far = ".".join(parts[: depth + 1])
         if isinstance(where, list):
-            if not part.isdigit() or int(part) >= len(where):
+            if not re.fullmatch("[0-9]+", part) or int(part) >= len(where):
                 raise InputError(
                     f"{origin}: {so_far!r} does not exist; the list has {len(where)} entries, "
                     f"numbered from 0"

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from pdalloc.catalog import loader as catalog
-from pdalloc.errors import InputError
+from pdalloc.errors import InputError, located
 from pdalloc.hardware.gpu import Gpu
 from pdalloc.hardware.llm import Llm
 from pdalloc.latency.affine import AffineDecode, AffinePrefill
 from pdalloc.latency.measured import Curve, MeasuredDecode, MeasuredPrefill
-from pdalloc.latency.roofline import roofline
+from pdalloc.latency.roofline import kv_tokens, roofline
 from pdalloc.latency.service import Calibration, DecodeStep, Latency, PrefillTime
 from pdalloc.scenario.schema import DecodeSpec, PrefillSpec, ReplicaSpec, ServiceSpec
 from pdalloc.system import ReplicaType
@@ -28,12 +28,14 @@ def build_replica_type(
     gpu = catalog.gpu(spec.gpu, f"{where}.gpu")
     if spec.gpus < 1:
         raise InputError(f"{where}.gpus: must be at least 1, got {spec.gpus}")
-    latency, kv_tokens = _latency(spec, gpu, llm, where)
+    latency, capacity = _latency(spec, gpu, llm, where)
     calibration = spec.calibration
     noise = spec.prefill_noise or latency.prefill_noise
-    try:
+    with located(where):
+        given = ("kv_tokens",) if spec.kv_tokens is not None else ()
         latency = replace(
             latency,
+            estimates=tuple(what for what in latency.estimates if what not in given),
             prefill_noise=noise,
             calibration=Calibration(calibration.prefill, calibration.decode, calibration.source),
         )
@@ -44,11 +46,9 @@ def build_replica_type(
             roles=tuple(spec.roles),
             latency=latency,
             usd_per_hour=spec.gpus * _price(gpu, prices, where),
-            kv_tokens=kv_tokens if spec.kv_tokens is None else spec.kv_tokens,
+            kv_tokens=capacity if spec.kv_tokens is None else spec.kv_tokens,
             max_batch=math.inf if spec.max_batch is None else spec.max_batch,
         )
-    except InputError as error:
-        raise type(error)(f"{where}: {error}") from None
 
 
 def _price(gpu: Gpu, prices: str | dict[str, Any], where: str) -> float:
@@ -76,17 +76,30 @@ def _latency(spec: ReplicaSpec, gpu: Gpu, llm: Llm, where: str) -> tuple[Latency
             )
         return catalog.profile_latency(found), float(found["kv_tokens"])
     if spec.service == "roofline":
-        return roofline(gpu, spec.gpus, llm), math.inf
+        with located(f"{where}.service"):
+            return roofline(gpu, spec.gpus, llm), math.floor(kv_tokens(gpu, spec.gpus, llm))
     service = spec.service
     if not isinstance(service, ServiceSpec):  # for the type checker: the branches above cover it
         raise InputError(f"{where}.service: give prefill and decode, or roofline")
-    prefill = _prefill(service.prefill, f"{where}.service.prefill")
-    decode = _decode(service.decode, f"{where}.service.decode")
+    with located(f"{where}.service.prefill"):
+        prefill = _prefill(service.prefill, f"{where}.service.prefill")
+    with located(f"{where}.service.decode"):
+        decode = _decode(service.decode, f"{where}.service.decode")
     noise = service.prefill.noise
     return Latency(prefill, decode, noise, source=service.source), math.inf
 
 
+def _one_way(spec: PrefillSpec | DecodeSpec, where: str, *ways: tuple[str, ...]) -> None:
+    """Refuse a block that describes its times in more than one way."""
+    used = [way for way in ways if any(getattr(spec, key) is not None for key in way)]
+    if len(used) > 1:
+        keys = " or ".join(", ".join(way) for way in used)
+        raise InputError(f"{where}: give either {keys}, not both")
+
+
 def _prefill(spec: PrefillSpec, where: str) -> PrefillTime:
+    affine = ("base", "per_token", "per_token_sq", "floor")
+    _one_way(spec, where, ("throughput",), ("prompt", "time"), affine)
     if spec.throughput is not None:
         peak = parse_quantity(spec.throughput, "tokens_rate", f"{where}.throughput")
         if peak <= 0:
@@ -107,6 +120,7 @@ def _prefill(spec: PrefillSpec, where: str) -> PrefillTime:
 
 
 def _decode(spec: DecodeSpec, where: str) -> DecodeStep:
+    _one_way(spec, where, ("batch", "step"), ("base", "per_request", "per_context_token"))
     if spec.batch is not None and spec.step is not None:
         if not spec.batch:
             raise InputError(f"{where}.batch: the curve is empty; give at least 2 points")

@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Quantity = Annotated[str | float | int, Field(description='a number and a unit, e.g. "20 ms"')]
+Number = Annotated[float, Field(strict=True)]
+Quantity = Annotated[str | Number, Field(description='a number and a unit, e.g. "20 ms"')]
+Count = Annotated[int, Field(strict=True)]
 RoleName = Literal["prefill", "decode"]
 DispatchName = Literal["random", "round_robin", "least_loaded", "central_queue"]
 
@@ -18,7 +20,7 @@ DispatchName = Literal["random", "round_robin", "least_loaded", "central_queue"]
 class Spec(BaseModel):
     """Base of every block: unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TrafficSpec(Spec):
@@ -26,13 +28,13 @@ class TrafficSpec(Spec):
 
     name: str = Field("all", description="name of the class")
     rate: Quantity = Field(description='"50 req/s", or prompt + output tokens: "5 Mtoken/min"')
-    arrival_scv: float = Field(1.0, description="SCV of the gaps between arrivals; 1 is Poisson")
+    arrival_scv: Number = Field(1.0, description="SCV of the gaps between arrivals; 1 is Poisson")
     lengths: str | None = Field(None, description="name of a joint length table in the catalogue")
     prompt: Quantity | list[Quantity] | None = Field(
         None, description='"6144 tokens", or a list of equally likely lengths'
     )
     output: Quantity | list[Quantity] | None = Field(None, description="as prompt")
-    prefix_hit_rate: float = Field(0.0, description="share of each prompt already cached, 0..1")
+    prefix_hit_rate: Number = Field(0.0, description="share of each prompt already cached, 0..1")
     slo: dict[str, dict[str, Quantity]] = Field(
         description='metric -> statistic -> bound, e.g. {ttft: {mean: "2 s", p99: "4 s"}}'
     )
@@ -56,7 +58,7 @@ class PrefillSpec(Spec):
 class DecodeSpec(Spec):
     """Decode step time of one replica: a table over batch, or coefficients."""
 
-    batch: list[float] | None = Field(None, description="table: batch sizes")
+    batch: list[Number] | None = Field(None, description="table: batch sizes")
     step: Quantity | None = Field(None, description='table: "12.8 16.4 18.8 ms"')
     base: Quantity | None = Field(None, description='affine a: "30 ms"')
     per_request: Quantity | None = Field(None, description='affine b: "0.3 ms/request"')
@@ -74,8 +76,8 @@ class ServiceSpec(Spec):
 class CalibrationSpec(Spec):
     """Factors on the benchmark's times, fitted on a cluster's own measurements."""
 
-    prefill: float = 1.0
-    decode: float = 1.0
+    prefill: Number = 1.0
+    decode: Number = 1.0
     source: str = ""
 
 
@@ -84,7 +86,7 @@ class ReplicaSpec(Spec):
 
     name: str | None = Field(None, description="default: <gpu>x<gpus>")
     gpu: str = Field(description="GPU of the catalogue, by name or alias")
-    gpus: int = Field(description="GPUs per replica (a MIG slice is 1 of its own GPU type)")
+    gpus: Count = Field(description="GPUs per replica (a MIG slice is 1 of its own GPU type)")
     roles: list[RoleName] = ["prefill", "decode"]
     profile: str | None = Field(None, description="measured profile of the catalogue")
     service: ServiceSpec | Literal["roofline"] | None = Field(
@@ -92,9 +94,11 @@ class ReplicaSpec(Spec):
     )
     prefill_noise: Literal["none", "exponential"] | None = None
     calibration: CalibrationSpec = CalibrationSpec()
-    kv_tokens: float | None = Field(None, description="KV tokens one replica holds")
-    max_batch: float | None = Field(None, description="engine's limit on decoding requests")
-    limits: dict[RoleName, int] = Field(default_factory=dict, description="most replicas per role")
+    kv_tokens: Number | None = Field(None, description="KV tokens one replica holds")
+    max_batch: Count | None = Field(None, description="engine's limit on decoding requests")
+    limits: dict[RoleName, Count] = Field(
+        default_factory=dict, description="most replicas per role"
+    )
 
 
 class NetworkSpec(Spec):
@@ -123,7 +127,9 @@ class ScenarioSpec(Spec):
     prices: str | dict[str, Quantity] = Field(
         description='a price list of the catalogue, or {gpu: "2.21 USD/GPU/hour"}'
     )
-    stock: dict[str, int] = Field(default_factory=dict, description="GPUs that can be had, by GPU")
+    stock: dict[str, Count] = Field(
+        default_factory=dict, description="GPUs that can be had beside owned ones, by GPU"
+    )
     network: NetworkSpec = NetworkSpec()
     dispatch: DispatchName | dict[RoleName, DispatchName] = "random"
     first_token: Literal["prefill", "transfer", "decode"] = "decode"

@@ -35,7 +35,7 @@ class LengthLaw:
         for name, values in (("prompt", self.prompt), ("output", self.output)):
             if not np.all(np.isfinite(values)) or np.any(values < 1):
                 raise InputError(f"{name} lengths must be finite and at least 1 token")
-        if np.any(self.weight < 0) or abs(float(self.weight.sum()) - 1.0) > 1e-9:
+        if not np.all(self.weight >= 0) or not abs(float(self.weight.sum()) - 1.0) <= 1e-9:
             raise InputError("length weights must be non-negative and sum to 1")
 
     def mean(self, values: Array) -> float:

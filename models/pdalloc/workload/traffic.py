@@ -16,6 +16,10 @@ RATE_TOLERANCE = 1e-6
 """Relative difference allowed between a class's rate and that of its arrival process."""
 
 
+MOST_RATE = 1e9
+"""Requests/s beyond which a rate is taken for a slip."""
+
+
 @dataclass(frozen=True)
 class TrafficClass:
     """Requests that share an SLO.
@@ -38,6 +42,8 @@ class TrafficClass:
         where = f"traffic class {self.name!r}"
         if not np.isfinite(self.rate) or self.rate <= 0:
             raise InputError(f"{where}: rate must be positive and finite, got {self.rate:g} req/s")
+        if self.rate > MOST_RATE:
+            raise InputError(f"{where}: {self.rate:g} req/s is more than any service has; mend it")
         if not np.isfinite(self.arrival_scv) or self.arrival_scv < 0:
             raise InputError(f"{where}: arrival_scv must be finite and not negative")
         if not 0.0 <= self.prefix_hit_rate < 1.0:

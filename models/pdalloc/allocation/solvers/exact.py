@@ -2,9 +2,14 @@
 
 For a fixed decode fleet the admissible prefill rates are numbers, so the cheapest prefill
 cover is a covering knapsack (:mod:`pdalloc.allocation.covers`). No prefill fleet can cost
-less than the one with idle decode, ``least_prefill``; once a decode fleet's cost plus that
-reaches the best total so far, nothing later can win: the best is optimal. Without coupling
-the first decode fleet settles it (later ones only matter when the roles share stock).
+less than the one with idle decode, ``least``; once a decode fleet's cost plus that reaches
+the best total so far, nothing later can win: the best is optimal under the routing of
+:mod:`pdalloc.capacity`.
+
+Without coupling the roles only meet in the stock: where their cheapest covers fit it
+together they are optimal; otherwise HiGHS settles the integer program, gap 0, once with the
+rates a little smaller and once a little larger: equal costs, or a fleet of the second that
+covers the demand in plain arithmetic, prove the optimum.
 """
 
 from __future__ import annotations
@@ -13,13 +18,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pdalloc.allocation.covers import MOST_REPLICAS, covers
+from pdalloc.allocation.covers import MOST_REPLICAS, SHORTFALL, covers
 from pdalloc.allocation.infeasibility import explain_infeasible
+from pdalloc.allocation.linear import LEEWAY, solve_by_highs
 from pdalloc.allocation.problem import Allocation, AllocationProblem, Option, infeasible
-from pdalloc.fleet import DECODE, PREFILL, Fleet
+from pdalloc.errors import UnsupportedError
+from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
 
 COST_STEP = 1e-9
 """Costs closer than this (USD/hour) are ties."""
+MOST_DECODE_FLEETS = 20_000
+"""Decode fleets looked at before the search gives up (and says so)."""
 
 
 @dataclass
@@ -49,43 +58,98 @@ class ExactSearch:
     sentence = "best-first search over integer fleets with proof of optimality"
 
     def solve(self, problem: AllocationProblem, alternatives: int = 0) -> Allocation:
-        """The cheapest fleet that keeps every SLO and the ``alternatives`` next ones."""
+        """The cheapest fleet that keeps every SLO and the ``alternatives`` next ones.
+
+        Raises UnsupportedError when the search grows beyond MOST_DECODE_FLEETS.
+        """
+        if not problem.capacity.coupled and alternatives == 0:
+            settled = self._uncoupled(problem)
+            if settled is not None:
+                return settled
         prefills, decodes = problem.in_role(PREFILL), problem.in_role(DECODE)
         relaxed = [problem.rate(o) for o in prefills]
         least = next(covers(prefills, relaxed, problem.demand, problem.stock), None)
-        if least is None or not any(problem.rate(o) > 0 for o in decodes):
+        rates = [problem.rate(o) for o in decodes]
+        if least is None or not any(rates):
             return infeasible(self.name, explain_infeasible(problem))
         best = _Best(alternatives + 1, [])
-        self._start(problem, best)
-        rates = [problem.rate(o) for o in decodes]
-        for cost, counts in covers(
+        if not self._start(problem, best):
+            return infeasible(self.name, explain_infeasible(problem))
+        found = covers(
             decodes,
             rates,
             problem.demand,
             problem.stock,
             lambda: best.cutoff - least[0] - COST_STEP,
-        ):
+        )
+        for seen, (cost, counts) in enumerate(found):
+            if seen == MOST_DECODE_FLEETS:
+                raise UnsupportedError(
+                    f"the exact search looked at {seen} decode fleets without a proof; offer "
+                    "fewer replica types, or loosen the SLO that is near its floor"
+                )
             self._complete(problem, counts, cost, best)
         if not best.kept:
             return infeasible(self.name, explain_infeasible(problem))
         cost, _, _, fleet = best.kept[0]
         others = tuple(item[3] for item in best.kept[1:])
+        if problem.capacity.only_by_rule:
+            # another split between decode types might do with less: only the relaxation is proven
+            bound = least[0] + next(covers(decodes, rates, problem.demand, problem.stock))[0]
+            if bound < cost - COST_STEP:
+                return Allocation("feasible", self.name, fleet, cost, bound, alternatives=others)
         return Allocation("optimal", self.name, fleet, cost, cost, alternatives=others)
 
-    def _start(self, problem: AllocationProblem, best: _Best) -> None:
-        """A first incumbent: each decode type alone, doubled until prefill has room."""
-        decodes = problem.in_role(DECODE)
+    def _uncoupled(self, problem: AllocationProblem) -> Allocation | None:
+        """Each role's cheapest cover; the integer program where they do not fit the stock.
+
+        None when a rate so near the demand decides that HiGHS's tolerance cannot tell; then
+        the search in plain arithmetic does.
+        """
+        counts: dict[tuple[str, str], int] = {}
+        for role in ROLES:
+            options = problem.in_role(role)
+            rates = [problem.rate(o) for o in options]
+            cover = next(covers(options, rates, problem.demand, problem.stock), None)
+            if cover is None:
+                return infeasible(self.name, explain_infeasible(problem))
+            counts |= {(o.role, o.replica_type): n for o, n in zip(options, cover[1], strict=True)}
+        fleet = Fleet.of(counts)
+        if any(used > problem.stock.get(g, math.inf) for g, used in problem.gpus(fleet).items()):
+            safe, hopeful = (solve_by_highs(problem, sign * LEEWAY) for sign in (-1.0, 1.0))
+            if hopeful is None:
+                return infeasible(self.name, explain_infeasible(problem))
+            if _covers(problem, hopeful):
+                fleet = hopeful
+            elif safe is not None and problem.cost(safe) == problem.cost(hopeful):
+                fleet = safe
+            else:
+                return None
+        cost = problem.cost(fleet)
+        return Allocation("optimal", self.name, fleet, cost, cost)
+
+    def _start(self, problem: AllocationProblem, best: _Best) -> bool:
+        """A first incumbent: each decode type alone, doubled until prefill has room.
+
+        False when even as much of an unlimited type as is looked at leaves prefill too
+        little: then no fleet exists.
+        """
+        decodes, endless = problem.in_role(DECODE), False
         for i, o in enumerate(decodes):
             rate = problem.rate(o)
-            count = math.ceil(problem.demand / rate) if rate > 0 else 0
+            if rate * MOST_REPLICAS < problem.demand:
+                continue
+            count = math.ceil(problem.demand / rate * (1.0 - 1e-12))
             room = min(o.most, MOST_REPLICAS, problem.stock.get(o.gpu, math.inf) / o.gpus)
-            while 0 < count <= room and o.cost(count) < best.cutoff:
+            endless = endless or room >= MOST_REPLICAS
+            while count <= room and o.cost(count) < best.cutoff:
                 vector = tuple(count if k == i else 0 for k in range(len(decodes)))
                 found = len(best.kept)
                 self._complete(problem, vector, o.cost(count), best)
                 if len(best.kept) > found or not problem.capacity.coupled:
                     break
                 count *= 2
+        return bool(best.kept) or not endless
 
     def _complete(
         self, problem: AllocationProblem, decode: tuple[int, ...], cost: float, best: _Best
@@ -94,28 +158,31 @@ class ExactSearch:
         prefills, decodes = problem.in_role(PREFILL), problem.in_role(DECODE)
         rates = _prefill_rates(problem, decode)
         left = _stock_left(problem.stock, decodes, decode)
-        if not any(rates):
-            return
-        for prefill_cost, prefill in covers(
+        for _, prefill in covers(
             prefills, rates, problem.demand, left, lambda: best.cutoff - cost - COST_STEP
         ):
             pairs = [*zip(prefills, prefill, strict=True), *zip(decodes, decode, strict=True)]
             fleet = Fleet.of({(o.role, o.replica_type): n for o, n in pairs})
-            best.offer(cost + prefill_cost, sum(problem.gpus(fleet).values()), fleet)
+            best.offer(problem.cost(fleet), sum(problem.gpus(fleet).values()), fleet)
+
+
+def _covers(problem: AllocationProblem, fleet: Fleet) -> bool:
+    """Whether ``fleet`` covers the demand of every role in plain arithmetic."""
+    return all(
+        sum(problem.rate(o) * fleet.count(o.role, o.replica_type) for o in problem.in_role(role))
+        >= problem.demand * (1.0 - SHORTFALL)
+        for role in ROLES
+    )
 
 
 def _prefill_rates(problem: AllocationProblem, decode: tuple[int, ...]) -> list[float]:
     """Admissible requests/s per prefill replica when ``decode`` carries the demand."""
-    prefills, decodes = problem.in_role(PREFILL), problem.in_role(DECODE)
-    capacity, types = problem.capacity, problem.capacity.system.replica_types
-    if not capacity.coupled:
-        return [problem.rate(o) for o in prefills]
-    pools = {(o.role, o.replica_type): n for o, n in zip(decodes, decode, strict=True)}
-    split = capacity.decode_split(Fleet.of(pools), problem.demand)
-    if split is None:
-        return [0.0 for _ in prefills]
-    states = [capacity.predictor.decode(types[t], rate) for t, rate in split.items() if rate > 0]
-    return [capacity.prefill_rate(types[o.replica_type], states) for o in prefills]
+    pools = zip(problem.in_role(DECODE), decode, strict=True)
+    names = [o.replica_type for o in problem.in_role(PREFILL)]
+    rates = problem.capacity.prefill_rates(
+        names, {o.replica_type: n for o, n in pools if n}, problem.demand
+    )
+    return [rates[name] for name in names]
 
 
 def _stock_left(

@@ -1,0 +1,165 @@
+"""Greatest admissible rates of one replica: prediction inverted under the SLOs.
+
+Each pool keeps the SLOs by itself (level 1 of the design): on every path between pools that
+carry traffic, every SLO of every class holds. Under random dispatch replicas are
+independent, so a pool of n replicas admits n times what one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pdalloc.errors import UnstableError
+from pdalloc.fleet import DECODE, PREFILL, Role
+from pdalloc.prediction import DecodeState, PoolKey, Predictor, PrefillState
+from pdalloc.slo.objective import METRICS, Slo
+from pdalloc.system import ReplicaType, System
+
+RATE_TOLERANCE = 1e-12
+"""Relative accuracy of an inverted rate; the safe side is kept."""
+WORST_SLACK = -1.0
+"""Slack given to rates with no steady state."""
+FULL_SHARE = 1.0 - 1e-9
+"""Rates are searched up to this share of the stability limit."""
+EVERY_METRIC = frozenset(METRICS)
+SLACK_TOLERANCE = 1e-9
+"""Relative amount by which a prediction may pass its bound and still keep it (rounding)."""
+DEMAND_TOLERANCE = 1e-12
+"""Relative shortfall of capacity that still counts as covering the demand."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Admissible rates of one system under its SLOs.
+
+    Rates are per replica, requests/s; they do not depend on how much traffic is offered.
+    """
+
+    system: System
+    slos: tuple[Slo, ...]
+    _rates: dict[PoolKey, float] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The laws that are inverted here."""
+        return Predictor(self.system)
+
+    @cached_property
+    def slo_classes(self) -> list[tuple[Slo, int]]:
+        """Every SLO with the index of its traffic class."""
+        names = [c.name for c in self.system.workload.classes]
+        return [(slo, names.index(slo.traffic_class)) for slo in self.slos]
+
+    @property
+    def first_token_spans(self) -> bool:
+        """Whether a TTFT SLO sees decode's load."""
+        return self.system.first_token == "decode" and any(s.metric == "ttft" for s in self.slos)
+
+    @property
+    def coupled(self) -> bool:
+        """Whether an SLO spans both stages, so that decode's load costs prefill budget."""
+        return self.first_token_spans or any(slo.metric == "e2e" for slo in self.slos)
+
+    def value(self, slo: Slo, index: int, p: PrefillState, d: DecodeState) -> float:
+        """Predicted seconds of ``slo`` for class ``index`` on one path."""
+        return slo.statistic.of_law(self.predictor.law(slo.metric, index, p, d))
+
+    def decided_by(self, role: Role) -> frozenset[str]:
+        """The metrics that the load of ``role`` changes."""
+        if role == PREFILL:
+            return frozenset({"ttft", "e2e"})
+        first = {"ttft"} if self.system.first_token == "decode" else set()
+        return frozenset({"tpot", "itl", "e2e"} | first)
+
+    def slack(
+        self, p: PrefillState, d: DecodeState, metrics: frozenset[str] = EVERY_METRIC
+    ) -> float:
+        """Least relative room 1 - predicted/bound over the SLOs; negative when one breaks."""
+        room = [
+            1.0 - self.value(slo, i, p, d) / slo.bound
+            for slo, i in self.slo_classes
+            if slo.metric in metrics
+        ]
+        return min(room, default=1.0)
+
+    def idle(self, role: Role, r: ReplicaType) -> PrefillState | DecodeState:
+        """A replica of type ``r`` with no load."""
+        return self.predictor.prefill(r, 0.0) if role == PREFILL else self.predictor.decode(r, 0.0)
+
+    def prefill_rate(self, r: ReplicaType, decodes: Iterable[DecodeState]) -> float:
+        """Greatest requests/s of one prefill replica with every path to ``decodes`` kept."""
+        states, metrics = list(decodes), self.decided_by(PREFILL)
+
+        def slack(rate: float) -> float:
+            p = self.predictor.prefill(r, rate)
+            return min(self.slack(p, d, metrics) for d in states)
+
+        return greatest_rate(slack, self.stability_limit(PREFILL, r))
+
+    def decode_rate(self, r: ReplicaType, prefills: Iterable[PrefillState]) -> float:
+        """Greatest requests/s of one decode replica with every path from ``prefills`` kept."""
+        states, metrics = list(prefills), self.decided_by(DECODE)
+
+        def slack(rate: float) -> float:
+            d = self.predictor.decode(r, rate)
+            return min(self.slack(p, d, metrics) for p in states)
+
+        return greatest_rate(slack, self.stability_limit(DECODE, r))
+
+    def stability_limit(self, role: Role, r: ReplicaType) -> float:
+        """Requests/s at which one replica is fully busy."""
+        if role == PREFILL:
+            return 1.0 / self.predictor.prefill(r, 0.0).wait.service.mean
+        probe = 1e-6
+        return probe / self.predictor.decode(r, probe).utilisation
+
+    def relaxed_rate(self, role: Role, r: ReplicaType) -> float:
+        """Upper bound on a replica's rate: its best partner type of the other role idles."""
+        key = (role, r.name)
+        if key not in self._rates:
+            other = DECODE if role == PREFILL else PREFILL
+            others = self.system.types_for(other)
+            if not self.coupled:
+                others = others[:1]  # the partner does not matter
+            partners = [self.idle(other, partner) for partner in others]
+            rate_of = self.prefill_rate if role == PREFILL else self.decode_rate
+            self._rates[key] = max((rate_of(r, [q]) for q in partners), default=0.0)  # type: ignore[list-item]
+        return self._rates[key]
+
+
+def greatest_rate(slack: Callable[[float], float], limit: float) -> float:
+    """Greatest rate in [0, limit) with ``slack(rate) >= 0``; 0 when even 0 has none.
+
+    ``slack`` falls with the rate; rates with no steady state count as broken.
+    """
+
+    def safe(rate: float) -> float:
+        try:
+            return max(slack(rate), WORST_SLACK)
+        except UnstableError:
+            return WORST_SLACK
+
+    from scipy.optimize import brentq
+
+    top = limit * FULL_SHARE
+    if safe(0.0) <= SLACK_TOLERANCE:  # room of rounding size is none
+        return 0.0
+    if safe(top) >= 0.0:
+        return top
+    root = float(brentq(safe, 0.0, top, xtol=RATE_TOLERANCE * limit, rtol=RATE_TOLERANCE))
+    if safe(root * (1.0 + 1e-9)) >= 0.0:  # a level stretch, as of a discrete law: its far end
+        return _last(safe, root, top, RATE_TOLERANCE * limit)
+    for back in (0.0, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8):  # keep the safe side of the root
+        if safe(root * (1.0 - back)) >= 0.0:
+            return root * (1.0 - back)
+    return _last(safe, 0.0, root, RATE_TOLERANCE * limit)
+
+
+def _last(slack: Callable[[float], float], low: float, high: float, width: float) -> float:
+    """Bisection for where ``slack`` turns negative in [low, high]; the side that keeps."""
+    while high - low > width:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if slack(middle) >= 0.0 else (low, middle)
+    return low
