@@ -32,6 +32,16 @@ LLM = Llm("m", "M", 1, 1.0, 1e9, 1)
 INSTANT = AffinePrefill(0.0, 1e-30)
 
 
+PER_SERVER = (
+    "step_starts",
+    "step_seconds",
+    "pass_starts",
+    "pass_seconds",
+    "recompute_starts",
+    "recompute_seconds",
+)
+
+
 def replica(latency: Latency, name: str = "r", **limits: float) -> ReplicaType:
     return ReplicaType(name, Gpu("gpu", "GPU"), 1, ROLES, latency, 1.0, **limits)
 
@@ -46,7 +56,7 @@ def assert_same(one: Run, two: Run) -> None:
     assert columns(one.log).keys() == columns(two.log).keys()
     for name, column in columns(one.log).items():
         np.testing.assert_array_equal(column, columns(two.log)[name], err_msg=name)
-    for name in ("step_starts", "step_seconds"):
+    for name in PER_SERVER:
         pairs = zip(getattr(one, name), getattr(two, name), strict=True)
         for d, (left, right) in enumerate(pairs):
             np.testing.assert_array_equal(left, right, err_msg=f"{name}[{d}]")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdalloc.errors import InputError, UnsupportedError
+from pdalloc.errors import InputError
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Dispatch, Fleet
 from pdalloc.hardware.gpu import Gpu
 from pdalloc.hardware.link import Link
@@ -19,8 +19,7 @@ from pdalloc.hardware.llm import Llm
 from pdalloc.latency.affine import AffineDecode, AffinePrefill
 from pdalloc.latency.measured import Curve, MeasuredDecode, MeasuredPrefill
 from pdalloc.latency.service import Calibration, Latency
-from pdalloc.simulation import fast, hashing, reference
-from pdalloc.simulation.kernels import chance
+from pdalloc.simulation import fast, reference
 from pdalloc.simulation.options import (
     Clients,
     Colocated,
@@ -32,7 +31,6 @@ from pdalloc.simulation.options import (
     PassBudget,
     SimulationOptions,
 )
-from pdalloc.simulation.setup import noise_factor
 from pdalloc.simulation.statistics import Run
 from pdalloc.simulation.traffic import Draws, draw
 from pdalloc.system import FirstToken, ReplicaType, System
@@ -138,6 +136,12 @@ CLIENTS = st.builds(
 # Passes last seconds at most, so that they are over before the next failure now and then.
 FAILURES = st.builds(Failures, st.sampled_from([5.0, 30.0]), st.sampled_from([0.05, 0.5, 3.0]))
 
+COLOCATED = st.builds(
+    Colocated,
+    st.sampled_from(["prefill_first", "chunked"]),
+    st.sampled_from([1.0, 5.0, 16.0, math.inf]),
+)
+
 
 @st.composite
 def networks(choose: st.DrawFn, names: list[str]) -> Network:
@@ -174,19 +178,52 @@ def optioned_runs(choose: st.DrawFn) -> tuple[System, Fleet, Draws, SimulationOp
     return s, fleet, draws, options
 
 
-@settings(max_examples=400, deadline=None)
-@given(optioned_runs())
-def test_same_as_the_reference_to_the_last_bit(
-    case: tuple[System, Fleet, Draws, SimulationOptions],
-) -> None:
+@st.composite
+def colocated_runs(choose: st.DrawFn) -> tuple[System, Fleet, Draws, SimulationOptions]:
+    """A random run of replicas that do both roles, with none to all other options."""
+    s, fleet, draws = choose(small_runs())
+    counts = {(role, p.replica_type): p.replicas for role in ROLES for p in fleet.in_role(PREFILL)}
+    blocks: dict[str, Any] = {
+        "prefill_noise": NOISES,
+        "step_noise": NOISES,
+        "kv": st.builds(
+            KvMemory, st.sampled_from(["context", "full"]), st.sampled_from([0.0, 0.25])
+        ),
+        "multi_token": TOKENS,
+        "clients": CLIENTS,
+        "slow": st.just({(PREFILL, 0): 2.0}),
+    }
+    on = choose(st.lists(st.sampled_from(sorted(blocks)), unique=True))
+    options = SimulationOptions(
+        colocated=choose(COLOCATED), **{name: choose(blocks[name]) for name in on}
+    )
+    return s, Fleet.of(counts), draws, options
+
+
+def assert_both_agree(case: tuple[System, Fleet, Draws, SimulationOptions]) -> None:
     """Also where steps are counted and nothing is written down (``simulate``)."""
     s, fleet, draws, options = case
-    if options.off:  # one token a step on average: nothing
-        return
     try:
         expected = reference.replay(s, fleet, draws, options=options)
     except InputError:  # a request that no replica's memory holds
         with pytest.raises(InputError):
             fast.replay(s, fleet, draws, options=options)
         return
-    assert_same(fast.replay(s, fleet, draws, options=options), expected)
+    run = fast.replay(s, fleet, draws, options=options)
+    assert_same(run, expected)
+
+
+@settings(max_examples=400, deadline=None)
+@given(optioned_runs())
+def test_same_as_the_reference_to_the_last_bit(
+    case: tuple[System, Fleet, Draws, SimulationOptions],
+) -> None:
+    assert_both_agree(case)
+
+
+@settings(max_examples=200, deadline=None)
+@given(colocated_runs())
+def test_same_where_replicas_do_both_roles(
+    case: tuple[System, Fleet, Draws, SimulationOptions],
+) -> None:
+    assert_both_agree(case)

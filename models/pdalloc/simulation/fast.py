@@ -7,7 +7,6 @@ loop over tokens. Kernels are compiled on first use and kept on disk.
 
 from __future__ import annotations
 
-from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import Fleet
 from pdalloc.records import RequestLog
 from pdalloc.simulation.kernels.full.run import FullRun
@@ -72,14 +71,9 @@ def _played(
     options: SimulationOptions,
 ) -> PlainRun | FullRun:
     check(system, fleet, draws, options)
-    if options.colocated is not None:
-        raise UnsupportedError(
-            "the fast simulator has no co-located serving; use engine='reference'"
-        )
-    if options.off:
-        run = PlainRun(system, fleet, draws)
-    else:
-        run = FullRun(system, fleet, draws, options)
+    run: PlainRun | FullRun = (
+        PlainRun(system, fleet, draws) if options.off else FullRun(system, fleet, draws, options)
+    )
     try:
         run.play(progress)
     except KeyboardInterrupt:

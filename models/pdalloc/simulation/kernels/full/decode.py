@@ -59,7 +59,7 @@ def start_turn(s: State, now: float, k: int) -> None:
         if s.lists[server.members].length == 0:
             server.busy = 0
             return
-        seconds = step_seconds(s, k)
+        seconds = step_seconds(s, k) * server.slow
         begin_decoding(s, now, k)
         write_down(s, server.diary + server.begun, now, seconds)
         server.begun += 1
@@ -67,9 +67,9 @@ def start_turn(s: State, now: float, k: int) -> None:
     schedule(s, server.due, STEP_END, k - s.rules[0].prefills)
 
 
-@part
+@kernel
 def step_seconds(s: State, k: int) -> float:
-    """Length of the step that server ``k`` begins, noise included, s."""
+    """Length of the step that server ``k`` begins, noise included, were it not slow, s."""
     server, rules = s.servers[k], s.rules[0]
     base = s.base[server.pool, s.lists[server.members].length]
     seconds = server.factor * (base + server.slope * server.context)
@@ -78,7 +78,7 @@ def step_seconds(s: State, k: int) -> float:
         seconds *= noise(
             rules.step_noise, rules.step_scv, rules.key, hashing.STEP_NOISE, d, server.begun
         )
-    return float(seconds * server.slow)
+    return float(seconds)
 
 
 @part
@@ -125,9 +125,9 @@ def accepted(s: State, i: int) -> int:
     u = uniform(rules.key, hashing.ACCEPTED, i, to_go, 0)
     if rules.tokens_law == FIXED:
         whole = math.floor(rules.tokens_mean)
-        tokens = int(whole) + (1 if u < rules.tokens_mean - whole else 0)
+        tokens = whole + (1 if u < rules.tokens_mean - whole else 0)
     else:
-        tokens = 1 + int(math.floor(math.log(u) / math.log(1.0 - 1.0 / rules.tokens_mean)))
+        tokens = 1 + math.floor(math.log(u) / math.log(1.0 - 1.0 / rules.tokens_mean))
     return int(min(tokens, to_go))
 
 

@@ -61,9 +61,9 @@ def target(s: State, pool: int, pick: float) -> int:
                 return int(first.turn)
     least = NOBODY
     for k in range(first.first, first.after):
-        if all_down or s.servers[k].up == 1:
-            if least == NOBODY or s.servers[k].load < s.servers[least].load:
-                least = k
+        less = least == NOBODY or s.servers[k].load < s.servers[least].load
+        if less and (all_down or s.servers[k].up == 1):
+            least = k
     return least
 
 

@@ -40,7 +40,7 @@ def play(s: State, most: int, room: int) -> None:
         if s.rules[0].gone == s.rules[0].requests or s.events[0].index >= room:
             return
         now, kind, index = s.events[1].time, s.events[1].index // KIND, s.events[1].index % KIND
-        if kind == FAILURE or kind == REPAIR:
+        if kind in (FAILURE, REPAIR):
             return
         pop(s.events)
         if kind == STEP_END:

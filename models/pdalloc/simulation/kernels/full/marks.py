@@ -1,7 +1,8 @@
 """The transfers on a shared link, least mark first: a skew heap through the requests' rows.
 
-Sleator, Tarjan (1986), "Self-adjusting heaps". CHILD and OTHER_CHILD are a transfer's children; equal
-marks go by request. The order in which transfers come out does not depend on the heap's shape.
+Sleator, Tarjan (1986), "Self-adjusting heaps". CHILD and OTHER_CHILD are a transfer's children;
+equal marks go by request. The order in which transfers come out does not depend on the heap's
+shape.
 """
 
 from __future__ import annotations

@@ -28,17 +28,19 @@ def knots_and_servers(
     Raises UnsupportedError for latencies of a kind that kernels cannot evaluate.
     """
     knots: list[Array] = []
-    parts = []
-    for role in ROLES:
+    parts: list[Servers] = []
+    both_roles = options.colocated is not None
+    roles = (PREFILL,) if both_roles else ROLES
+    for role in roles:
         for p, pool in enumerate(fleet.in_role(role)):
             kind = system.replica_types[pool.replica_type]
             servers = np.zeros(pool.replicas, SERVER)
-            begin = sum(len(part) for part in parts)
+            begin = sum(map(len, parts))
             servers["pool"], servers["rule"] = p, RULES[system.dispatch[role]]
             servers["first"], servers["after"] = begin, begin + pool.replicas
             servers["turn"] = begin + pool.replicas - 1
             set_pass_times(servers, kind.latency, knots, needs_passes(role, options))
-            if role == DECODE:
+            if role == DECODE or both_roles:
                 limit, memory = batch_memory(system, kind, options)
                 servers["limit"], servers["memory"] = int(min(limit, requests)), memory
                 servers["factor"] = kind.latency.calibration.decode
@@ -47,8 +49,7 @@ def knots_and_servers(
     servers = np.concatenate(parts)
     servers["up"], servers["due"] = 1, np.nan
     servers["partial"] = servers["recomputing"] = NOBODY
-    slow = [factor for role in ROLES for factor in slow_factors(fleet, role, options)]
-    servers["slow"] = slow
+    servers["slow"] = [f for role in roles for f in slow_factors(fleet, role, options)]
     number_lists(servers, system, fleet, options)
     return np.concatenate([np.zeros((2, 0)), *knots], axis=1), servers
 
@@ -56,7 +57,7 @@ def knots_and_servers(
 def needs_passes(role: Role, options: SimulationOptions) -> bool:
     """Whether servers of ``role`` have passes whose length is not known beforehand."""
     if role == PREFILL:
-        return options.prefill_budget is not None
+        return options.prefill_budget is not None or options.colocated is not None
     return options.kv is not None or options.failures is not None
 
 

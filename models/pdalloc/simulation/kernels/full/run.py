@@ -7,10 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from pdalloc.fleet import Fleet
-from pdalloc.records import RequestLog
+from pdalloc.records import Array, RequestLog
 from pdalloc.simulation.kernels.full import rows
+from pdalloc.simulation.kernels.full.colocated import play_both_roles
 from pdalloc.simulation.kernels.full.loop import begin, play
 from pdalloc.simulation.kernels.full.outages import begin_outages, play_outages
+from pdalloc.simulation.kernels.full.servers import Servers
 from pdalloc.simulation.kernels.full.setup import most_events, state_of
 from pdalloc.simulation.kernels.full.state import State
 from pdalloc.simulation.kernels.heap import ENTRY
@@ -27,27 +29,32 @@ class FullRun:
     """A run in progress."""
 
     def __init__(
-        self, system: System, fleet: Fleet, draws: Draws, options: SimulationOptions
+        self,
+        system: System,
+        fleet: Fleet,
+        draws: Draws,
+        options: SimulationOptions,
+        same_run: Servers | None = None,
     ) -> None:
+        """``same_run``: the servers after the same run, which is now to be written down."""
         self.system, self.fleet, self.draws, self.options = system, fleet, draws, options
-        self.state = state_of(system, fleet, draws, options)
-        self._begin()
-
-    def _begin(self) -> None:
+        self.state = state_of(system, fleet, draws, options, same_run)
         begin(self.state)
         if self.options.failures is not None:
             begin_outages(self.state)
+        self._play_some = play if options.colocated is None else play_both_roles
 
     def play(self, progress: Callable[[int, int], None] | None) -> None:
-        """Play to the end, calling ``progress(gone, requests)`` after every batch."""
-        requests = len(self.draws.stream)
+        """Play to the end, calling ``progress(gone, requests)`` at most a hundred times."""
+        requests, shown = len(self.draws.stream), 0
         while self.gone < requests:
             state = self.state = self._roomy(self.state)
-            play(state, EVENTS, len(state.events) - reserve(state))
+            self._play_some(state, EVENTS, len(state.events) - reserve(state))
             if self.options.failures is not None:
                 play_outages(state)
-            if progress is not None:
-                progress(self.gone, requests)
+            if progress is not None and self.gone - shown >= max(requests // 100, 1):
+                shown = self.gone
+                progress(shown, requests)
 
     def _roomy(self, state: State) -> State:
         """``state`` with room for as many events as one event may cause."""
@@ -97,29 +104,32 @@ class FullRun:
 
         The first time it was counted how much there is to write down.
         """
-        state = state_of(self.system, self.fleet, self.draws, self.options, self.state.servers)
-        again = FullRun.__new__(FullRun)
-        again.__dict__ |= self.__dict__ | {"state": state}
-        again._begin()
+        again = FullRun(
+            self.system, self.fleet, self.draws, self.options, same_run=self.state.servers
+        )
         again.play(None)
         return again._written()
 
     def _written(self) -> Run:
         state, log = self.state, self.log()
         prefills = int(state.rules["prefills"][0])
-        parts = []
-        for servers, place, count in (
-            (state.servers[prefills:], "diary", "begun"),
-            (state.servers[:prefills], "diary", "begun"),
-            (state.servers[prefills:], "recompute_diary", "recomputes"),
-        ):
-            for row in state.diary:
-                parts.append(
-                    tuple(row[at : at + size] for at, size in zip(servers[place], servers[count]))
-                )
+        decodes, first = state.servers[prefills:], state.servers[:prefills]
         tokens = np.split(state.tokens, state.first_of[1:])
-        times = tuple(t if done else t[:0] for t, done in zip(tokens, log.finished))
-        return Run(log, *parts, token_times=times)
+        kept = zip(tokens, log.finished, strict=True)
+        times = tuple(of_it if whole else of_it[:0] for of_it, whole in kept)
+        steps = self._diary(decodes, "diary", "begun")
+        others = self._diary(decodes, "recompute_diary", "recomputes")
+        if self.options.colocated is not None:
+            return Run(log, *steps, *others, token_times=times, both_roles=True)
+        return Run(log, *steps, *self._diary(first, "diary", "begun"), *others, times)
+
+    def _diary(
+        self, servers: Servers, place: str, count: str
+    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """(starts, seconds) of what each server began."""
+        places = list(zip(servers[place], servers[count], strict=True))
+        starts, seconds = (tuple(row[at : at + n] for at, n in places) for row in self.state.diary)
+        return starts, seconds
 
 
 def reserve(state: State) -> int:

@@ -43,7 +43,7 @@ def state_of(
     """
     stream, requests = draws.stream, len(draws.stream)
     knots, servers = knots_and_servers(system, fleet, options, requests)
-    times, whole = table(system, fleet, draws, options, servers)
+    times, whole = table(system, fleet, draws, options)
     rules = rules_of(system, fleet, draws, options)
     rules["walk"] = int(same_run is not None or rules["tokens_law"][0] != ONE_EACH)
     lists = np.zeros(1 + LISTS_PER_SERVER * len(servers), LIST)
@@ -52,7 +52,8 @@ def state_of(
     links["root"], links["due"] = NOBODY, np.nan
     decodes = len(servers) - int(rules["prefills"][0])
     most = int(servers["limit"].max())
-    latencies = [system.replica_types[p.replica_type].latency for p in fleet.in_role(DECODE)]
+    role = PREFILL if options.colocated is not None else DECODE
+    latencies = [system.replica_types[p.replica_type].latency for p in fleet.in_role(role)]
     writes = same_run is not None
     return State(
         times=times,
@@ -85,7 +86,7 @@ def with_diary(servers: Servers, same_run: Servers) -> Array:
 
 
 def table(
-    system: System, fleet: Fleet, draws: Draws, options: SimulationOptions, servers: Servers
+    system: System, fleet: Fleet, draws: Draws, options: SimulationOptions
 ) -> tuple[Array, Ints]:
     """(times, whole) of requests that have not arrived yet."""
     stream, requests = draws.stream, len(draws.stream)
@@ -181,6 +182,9 @@ def rules_of(system: System, fleet: Fleet, draws: Draws, options: SimulationOpti
             "budget": options.prefill_budget.tokens,
             "split": options.prefill_budget.split,
         }
+    if options.colocated is not None:
+        both = options.colocated
+        values |= {"prefills": 0, "budget": both.tokens, "split": both.policy == "chunked"}
     if options.step_noise is not None:
         noise = options.step_noise
         values |= {"step_noise": NOISES.index(noise.law), "step_scv": noise.scv}

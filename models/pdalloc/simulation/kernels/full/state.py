@@ -17,6 +17,7 @@ from pdalloc.simulation.kernels.full.rows import (
 )
 from pdalloc.simulation.kernels.full.servers import Servers
 from pdalloc.simulation.kernels.heap import Heap, push
+from pdalloc.simulation.kernels.plain.decode import Ring
 
 NOBODY = -1
 SCRATCH = 0
@@ -43,7 +44,7 @@ class State(NamedTuple):
     links: NDArray[Any]
     lists: NDArray[Any]
     events: Heap
-    ring: Ints
+    ring: Ring
     base: Array
     knots: Array
     diary: Array

@@ -25,6 +25,7 @@ from pdalloc.simulation.kernels.plain.table import (
     OUTPUT,
     PREFILL_END,
     PREFILL_REPLICA,
+    PREFILL_START,
     PROMPT,
     TIMES,
     TRANSFER_END,
@@ -68,7 +69,10 @@ class PlainRun:
         return int(self.decodes["finished"].sum())
 
     def play(self, progress: Callable[[int, int], None] | None) -> None:
-        """Play to the end, calling ``progress(finished, requests)`` after every batch."""
+        """Play to the end, calling ``progress(finished, requests)`` after every batch.
+
+        That is about a hundred times, less often in a short run, more often in a very long one.
+        """
         batch = min(max(self.requests // 100, LEAST_BATCH), BATCH)
         while self.begun < self.requests:
             end = min(self.begun + batch, self.requests)
@@ -137,9 +141,20 @@ class PlainRun:
         )
 
     def record(self) -> Run:
-        """The log, and the steps of every decode replica."""
-        starts, seconds = steps_of(self.times, self.whole, self.decodes, self.base)
-        return Run(self.log(), starts, seconds)
+        """The log, the passes of every prefill replica and the steps of every decode replica."""
+        steps = steps_of(self.times, self.whole, self.decodes, self.base)
+        nothing = tuple(np.empty(0) for _ in self.decodes)
+        return Run(self.log(), *steps, *self._passes(), nothing, nothing)
+
+    def _passes(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """(starts, seconds) of the passes of each prefill replica, one prompt each."""
+        prompt = self.draws.stream.prompt.astype(float)
+        seconds = self._prefill_seconds(slice(None), prompt)
+        order = np.argsort(self.times[PREFILL_START], kind="stable")
+        by = self.whole[PREFILL_REPLICA, order]
+        mine = [order[by == r] for r in range(len(self.prefills))]
+        starts = tuple(self.times[PREFILL_START, of_it] for of_it in mine)
+        return starts, tuple(seconds[of_it] for of_it in mine)
 
     @property
     def done_from_the_start(self) -> int:
