@@ -17,7 +17,7 @@ from pdalloc.hardware.link import Link
 from pdalloc.hardware.llm import Llm
 from pdalloc.latency.affine import AffineDecode, AffinePrefill
 from pdalloc.latency.measured import Curve, MeasuredDecode, MeasuredPrefill
-from pdalloc.latency.service import Calibration, Latency
+from pdalloc.latency.service import Calibration, Latency, Noise
 from pdalloc.records import RequestLog
 from pdalloc.simulation import fast, reference
 from pdalloc.simulation.statistics import Run, interval, littles_law, steady
@@ -124,7 +124,7 @@ def rich_system(dispatch: Dispatch, first_token: FirstToken, **limits: float) ->
     law = joint_table(np.array([50.0, 400.0]), np.array([1.0, 30.0]), np.array([1.0, 2.0]))
     latency = Latency(AffinePrefill(0.01, 2e-4), AffineDecode(0.01, 1e-3, 1e-6), "exponential")
     workload = Workload((TrafficClass("all", 30.0, law),))
-    types = {"r": replica(latency, **limits)}
+    types = {"r": replica(latency, "r", **limits)}
     return System(
         LLM, workload, types, Link(0.02, 5e3), dict.fromkeys(ROLES, dispatch), first_token
     )
@@ -169,7 +169,7 @@ def waits(
     scv: str, dispatch: Dispatch, servers: int, rho: float, requests: int
 ) -> list[np.ndarray]:
     """Prefill waits in units of the mean prefill time, of steady requests, by replication."""
-    noise = "exponential" if scv == "M" else "none"
+    noise: Noise = "exponential" if scv == "M" else "none"
     latency = Latency(AffinePrefill(1.0, 0.0), AffineDecode(1e-6, 0.0), noise)
     workload = Workload((TrafficClass("all", rho * servers, fixed(1, 1)),))
     s = System(
