@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pdalloc.errors import InputError
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
-from pdalloc.records import RequestLog
+from pdalloc.records import RequestLog, sample_of
 from pdalloc.simulation.reference import Progress, replay, replica_types
 from pdalloc.simulation.statistics import Run, interval, steady
 from pdalloc.simulation.traffic import Rates, Seed, child_seed, draw
@@ -134,9 +134,10 @@ def _measured(system: System, fleet: Fleet, run: Run, slo: Slo) -> Iterator[tupl
     for path, taken in _paths(fleet, run.log):
         keep = mine & taken
         if keep.sum() >= LEAST_REQUESTS:
-            values = run.gaps(keep) if slo.metric == "itl" else getattr(run.log, slo.metric)[keep]
-            values = values[np.isfinite(values)]  # one-token answers have no gap
-            yield path, slo.statistic.of_sample(values) if len(values) else 0.0
+            latencies = getattr(run.log, slo.metric, None)
+            sample = run.gap_sample(keep) if latencies is None else sample_of(latencies[keep])
+            # One-token answers have no gap.
+            yield path, slo.statistic.of_sample(sample) if sample.size else 0.0
 
 
 def _paths(fleet: Fleet, log: RequestLog) -> Iterator[tuple[Path, Mask]]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdalloc.errors import InputError
-from pdalloc.records import RequestLog
+from pdalloc.records import RequestLog, Sample, sample_of
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -50,6 +50,27 @@ class Run:
     recompute_seconds: tuple[Array, ...] = ()
     token_times: tuple[Array, ...] | None = None
     both_roles: bool = False
+
+    def gap_sample(self, keep: Mask) -> Sample:
+        """The gaps of :meth:`gaps`, each step's length once with how many requests saw it."""
+        if self.token_times is not None:
+            return sample_of(self.gaps(keep))
+        values, counts = [np.empty(0)], [np.empty(0, np.int64)]
+        log, keep = self.log, keep & (self.log.output_tokens > 1)
+        for d, (starts, seconds) in enumerate(
+            zip(self.step_starts, self.step_seconds, strict=True)
+        ):
+            mine = np.flatnonzero(keep & (log.decode_replica == d))
+            first = np.searchsorted(starts, log.decode_start[mine])
+            first_end = log.decode_start[mine] + seconds[first]
+            early = log.first_token[mine] < first_end  # made before the first step
+            left = log.output_tokens[mine] - 1 - early
+            came = np.bincount(first + 1, minlength=len(starts) + 1)
+            went = np.bincount(first + 1 + left, minlength=len(starts) + 1)
+            saw = np.cumsum(came - went)[: len(starts)]
+            values += [seconds[saw > 0], (first_end - log.first_token[mine])[early]]
+            counts += [saw[saw > 0], np.ones(int(early.sum()), np.int64)]
+        return Sample(np.concatenate(values), np.concatenate(counts))
 
     def gaps(self, keep: Mask) -> Array:
         """All gaps between output tokens (ITL) of the requests in ``keep`` (n,), seconds.

@@ -30,7 +30,7 @@ import numpy as np
 
 from pdalloc.errors import InputError
 from pdalloc.fleet import DECODE, ROLES, Fleet, Role
-from pdalloc.records import REJECTED, TIMED_OUT, RequestLog
+from pdalloc.records import REJECTED, TIMED_OUT, RequestLog, sample_of
 from pdalloc.simulation.options import PLAIN, SimulationOptions
 from pdalloc.simulation.reference import Progress, replay
 from pdalloc.simulation.statistics import Array, Run, interval, littles_law, steady, window
@@ -139,13 +139,12 @@ def latencies(run: Run) -> dict[str, float]:
     """Mean and percentiles of each latency, s, over the steady part."""
     keep = steady(run.log) & run.log.finished
     kept = run.log.select(keep)
-    samples = {name: getattr(kept, name) for name in BOUNDED} | {"itl": run.gaps(keep)}
+    samples = {name: sample_of(getattr(kept, name)) for name in BOUNDED}
     values = {}
-    for name, sample in samples.items():
-        sample = sample[np.isfinite(sample)]
-        if len(sample):
-            values[f"{name}_mean_s"] = float(sample.mean())
-            found = np.percentile(sample, PERCENTS).tolist()
+    for name, sample in (samples | {"itl": run.gap_sample(keep)}).items():
+        if sample.size:
+            values[f"{name}_mean_s"] = sample.mean
+            found = sample.percentiles(PERCENTS)
             values |= {f"{name}_p{p}_s": x for p, x in zip(PERCENTS, found, strict=True)}
     return values
 
