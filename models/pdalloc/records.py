@@ -109,7 +109,11 @@ class Sample:
     @property
     def mean(self) -> float:
         """Their mean, s; NaN when there is none."""
-        return float(self.values @ self.counts / self.size) if self.size else float("nan")
+        return (
+            float(self.values @ self.counts.astype(float) / self.size)
+            if self.size
+            else float("nan")
+        )
 
     def percentiles(self, percents: Sequence[float]) -> list[float]:
         """Linearly interpolated percentiles, s, as ``np.percentile`` gives; NaN of nothing."""

@@ -3,12 +3,15 @@
 A fleet's mixed pools give its requests several paths, one per (prefill type, decode type).
 A plan promises an SLO on each of them, so both numbers are those of the worst path. The
 simulation runs in independent replications, which give its numbers intervals.
+
+An interval that holds the bound decides nothing: the SLO is *too close to call*.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +19,12 @@ from numpy.typing import NDArray
 from pdalloc.errors import InputError
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
 from pdalloc.records import RequestLog, sample_of
-from pdalloc.simulation.reference import Progress, replay, replica_types
+from pdalloc.simulation.options import PLAIN, SimulationOptions
+from pdalloc.simulation.reference import Progress
+from pdalloc.simulation.setup import replica_types
 from pdalloc.simulation.statistics import Run, interval, steady
-from pdalloc.simulation.traffic import Rates, Seed, child_seed, draw
+from pdalloc.simulation.summary import Simulate, replicate
+from pdalloc.simulation.traffic import Rates, Seed
 from pdalloc.slo.objective import Slo
 from pdalloc.system import System
 
@@ -28,6 +34,14 @@ Path = tuple[str, str]
 
 LEAST_REQUESTS = 100
 """A path is judged when at least this many requests took it in every replication."""
+WORTH_A_WORD = 0.01
+"""Relative errors of a prediction below this are not spelt out."""
+Verdict = Literal["keeps", "breaks", "too close to call"]
+VERDICTS: dict[Verdict, str] = {
+    "keeps": "keeps",
+    "breaks": "breaks",
+    "too close to call": "too close to call against",
+}
 DEMAND_TOLERANCE = 1e-6
 """Relative difference allowed between the rates' sum and the workload's rate."""
 
@@ -54,24 +68,36 @@ class Comparison:
         return self.predicted / self.simulated - 1.0
 
     @property
-    def keeps(self) -> bool:
-        """Whether the simulated value keeps the bound."""
-        return self.slo.keeps(self.simulated)
+    def verdict(self) -> Verdict:
+        """What the simulation says of the SLO, with the confidence of its interval."""
+        return verdict(self.slo, self.simulated, self.half_width)
 
     @property
     def statement(self) -> str:
-        """What the simulation says of the SLO, in one line.
-
-        "too close to call" when the bound lies within the interval.
-        """
-        if abs(self.simulated - self.slo.bound) <= self.half_width:
-            verdict = "too close to call against"
-        else:
-            verdict = "keeps" if self.keeps else "breaks"
+        """The verdict in one line."""
         return (
             f"{self.slo.traffic_class}: {self.slo.title} simulated {self.simulated:.4g} s "
-            f"+- {self.half_width:.2g} s {verdict} {self.slo.bound:g} s"
+            f"+- {self.half_width:.2g} s {VERDICTS[self.verdict]} {self.slo.bound:g} s"
         )
+
+    @property
+    def doubt(self) -> str:
+        """Where the formula is outside the interval by WORTH_A_WORD, in one line; else ''."""
+        if self.within or abs(self.relative_gap) < WORTH_A_WORD:
+            return ""
+        side = "optimistic" if self.predicted < self.simulated else "pessimistic"
+        return (
+            f"{self.slo.traffic_class}: {self.slo.title} predicted {self.predicted:.4g} s lies "
+            f"outside the simulated {self.simulated:.4g} s +- {self.half_width:.2g} s: the "
+            f"formula is {abs(self.relative_gap):.1%} {side} here"
+        )
+
+
+def verdict(slo: Slo, simulated: float, half_width: float) -> Verdict:
+    """Whether ``simulated`` +- ``half_width`` seconds keep the bound of ``slo``."""
+    if abs(simulated - slo.bound) <= half_width:
+        return "too close to call"
+    return "keeps" if slo.keeps(simulated) else "breaks"
 
 
 def validate(
@@ -84,28 +110,49 @@ def validate(
     replications: int,
     seed: Seed,
     progress: Progress | None = None,
+    options: SimulationOptions = PLAIN,
+    simulate: Simulate | None = None,
 ) -> tuple[Comparison, ...]:
     """Simulate ``fleet`` under ``rates`` (requests/s per pool) and compare every SLO.
 
     ``predicted[slo]`` in seconds on the worst path; ``requests`` per replication;
-    ``progress(done, total)`` counts requests of all replications. Raises InputError for fewer
-    than two replications, rates that are not those of the workload, or so few requests that
-    no path of a class has LEAST_REQUESTS.
+    ``progress(done, total)`` counts requests of all replications; ``simulate`` is the fast
+    simulator where none is given. Raises InputError for fewer than two replications, rates
+    that are not those of the workload, or so few requests that no path of a class has
+    LEAST_REQUESTS.
     """
-    if replications < 2:
-        raise InputError(f"validation needs at least 2 replications, got {replications}")
     _check_demand(system, rates)
     samples: dict[Slo, list[dict[Path, float]]] = {slo: [] for slo in slos}
-    for i in range(replications):
-        draws = draw(system.workload, fleet, rates, requests, child_seed(seed, i))
-        run = replay(system, fleet, draws, _shifted(progress, i, replications))
+
+    def read(run: Run, replication: int) -> dict[str, float]:
         for slo in slos:
             samples[slo].append(dict(_measured(system, fleet, run, slo)))
+        return {}
+
+    done = replicate(
+        system,
+        fleet,
+        rates,
+        requests,
+        replications,
+        seed,
+        options,
+        read,
+        progress,
+        simulate or _fast(),
+    )
     comparisons = []
     for slo in slos:
-        simulated, half_width = _worst(slo, samples[slo])
+        simulated, half_width = _worst(slo, samples[slo][: done.replications])
         comparisons.append(Comparison(slo, predicted[slo], simulated, half_width))
     return tuple(comparisons)
+
+
+def _fast() -> Simulate:
+    """The compiled simulator, imported here because Numba takes its time."""
+    from pdalloc.simulation.fast import replay
+
+    return replay
 
 
 def _check_demand(system: System, rates: Rates) -> None:
@@ -120,17 +167,11 @@ def _check_demand(system: System, rates: Rates) -> None:
             )
 
 
-def _shifted(progress: Progress | None, done: int, replications: int) -> Progress | None:
-    """``progress`` as one of ``replications`` runs sees it, ``done`` of them before it."""
-    if progress is None:
-        return None
-    return lambda finished, total: progress(done * total + finished, replications * total)
-
-
 def _measured(system: System, fleet: Fleet, run: Run, slo: Slo) -> Iterator[tuple[Path, float]]:
-    """The SLO's statistic on each path with enough requests, seconds."""
+    """The SLO's statistic on each path with enough requests that got their answer, seconds."""
     classes = [c.name for c in system.workload.classes]
     mine = steady(run.log) & (run.log.traffic_class == classes.index(slo.traffic_class))
+    mine = mine & run.log.finished
     for path, taken in _paths(fleet, run.log):
         keep = mine & taken
         if keep.sum() >= LEAST_REQUESTS:

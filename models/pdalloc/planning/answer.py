@@ -47,6 +47,9 @@ class SloAnswer(Block):
     simulated_half_width_s: float | None = Field(
         default=None, description="half of the 95 % confidence interval"
     )
+    simulated_verdict: Literal["keeps", "breaks", "too close to call"] | None = Field(
+        default=None, description="of the simulation, with the confidence of the interval"
+    )
 
 
 class MarginAnswer(Block):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdalloc.errors import InputError
-from pdalloc.records import RequestLog, Sample, sample_of
+from pdalloc.records import Ints, RequestLog, Sample, sample_of
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -28,6 +28,17 @@ COOL_DOWN = 0.1
 """Share of the requests left out at its end."""
 CONFIDENCE = 0.95
 """Level of every interval."""
+
+
+@dataclass(frozen=True)
+class _StepsSeen:
+    """Per request: its gaps are steps ``begin`` to ``end`` - 1, and ``own_gap`` where ``early``."""
+
+    requests: Ints
+    begin: Ints
+    end: Ints
+    early: Mask
+    own_gap: Array
 
 
 @dataclass(frozen=True)
@@ -56,21 +67,41 @@ class Run:
         if self.token_times is not None:
             return sample_of(self.gaps(keep))
         values, counts = [np.empty(0)], [np.empty(0, np.int64)]
-        log, keep = self.log, keep & (self.log.output_tokens > 1)
-        for d, (starts, seconds) in enumerate(
-            zip(self.step_starts, self.step_seconds, strict=True)
-        ):
-            mine = np.flatnonzero(keep & (log.decode_replica == d))
-            first = np.searchsorted(starts, log.decode_start[mine])
-            first_end = log.decode_start[mine] + seconds[first]
-            early = log.first_token[mine] < first_end  # made before the first step
-            left = log.output_tokens[mine] - 1 - early
-            came = np.bincount(first + 1, minlength=len(starts) + 1)
-            went = np.bincount(first + 1 + left, minlength=len(starts) + 1)
-            saw = np.cumsum(came - went)[: len(starts)]
-            values += [seconds[saw > 0], (first_end - log.first_token[mine])[early]]
-            counts += [saw[saw > 0], np.ones(int(early.sum()), np.int64)]
+        for d, seconds in enumerate(self.step_seconds):
+            seen = self._steps_seen(d, keep)
+            came = np.bincount(seen.begin, minlength=len(seconds) + 1)
+            went = np.bincount(seen.end, minlength=len(seconds) + 1)
+            saw = np.cumsum(came - went)[: len(seconds)]
+            values += [seconds[saw > 0], seen.own_gap[seen.early]]
+            counts += [saw[saw > 0], np.ones(int(seen.early.sum()), np.int64)]
         return Sample(np.concatenate(values), np.concatenate(counts))
+
+    def gaps_over(self, bound: float) -> Ints:
+        """How many of each request's gaps exceed ``bound`` seconds, shape (n,)."""
+        over = np.zeros(len(self.log), np.int64)
+        if self.token_times is not None:
+            for i in np.flatnonzero(self.log.finished):
+                over[i] = np.sum(np.diff(self.token_times[i]) > bound)
+            return over
+        for d, seconds in enumerate(self.step_seconds):
+            seen = self._steps_seen(d, self.log.finished)
+            up_to = np.concatenate([[0], np.cumsum(seconds > bound)])
+            over[seen.requests] = up_to[seen.end] - up_to[seen.begin]
+            over[seen.requests] += seen.early & (seen.own_gap > bound)
+        return over
+
+    def _steps_seen(self, d: int, keep: Mask) -> _StepsSeen:
+        """The gaps of the requests in ``keep`` (n,) that decode replica ``d`` served.
+
+        Looked up in :meth:`gaps`' way, for all of them at once.
+        """
+        log, starts, seconds = self.log, self.step_starts[d], self.step_seconds[d]
+        mine = np.flatnonzero(keep & (log.decode_replica == d) & (log.output_tokens > 1))
+        first = np.searchsorted(starts, log.decode_start[mine])
+        first_end = log.decode_start[mine] + seconds[first]
+        early = log.first_token[mine] < first_end  # made before the first step
+        end = first + log.output_tokens[mine] - early
+        return _StepsSeen(mine, first + 1, end, early, first_end - log.first_token[mine])
 
     def gaps(self, keep: Mask) -> Array:
         """All gaps between output tokens (ITL) of the requests in ``keep`` (n,), seconds.

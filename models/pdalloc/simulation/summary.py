@@ -31,15 +31,14 @@ import numpy as np
 from pdalloc.errors import InputError
 from pdalloc.fleet import DECODE, ROLES, Fleet, Role
 from pdalloc.records import REJECTED, TIMED_OUT, RequestLog, sample_of
+from pdalloc.simulation.attainment import PER_REQUEST, Bound, attained
 from pdalloc.simulation.options import PLAIN, SimulationOptions
 from pdalloc.simulation.reference import Progress, replay
-from pdalloc.simulation.statistics import Array, Run, interval, littles_law, steady, window
+from pdalloc.simulation.statistics import Array, Mask, Run, interval, littles_law, steady, window
 from pdalloc.simulation.traffic import Draws, Rates, Seed, child_seed, draw
 from pdalloc.system import System
 
 PERCENTS = (50, 90, 95, 99)
-BOUNDED = ("ttft", "tpot", "e2e")
-"""Latencies that a request has one of, so that it can meet a bound."""
 STAGES = {
     "queue_prefill": ("arrival", "prefill_start"),
     "in_prefill": ("prefill_start", "prefill_end"),
@@ -52,9 +51,9 @@ STAGES = {
 A wait for KV space counts as transfer; between retries a request counts as queued; while its
 KV cache is recomputed it counts as decoding.
 """
+Measured = Callable[[Run, int], Mapping[str, float]]
+"""What to read of a run; its second argument numbers the replication."""
 Simulate = Callable[[System, Fleet, Draws, Progress | None, SimulationOptions], Run]
-Bounds = Mapping[str, float]
-"""Seconds by latency (``ttft``, ``tpot``, ``e2e``)."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,18 @@ class Estimate:
     half_width: float
 
 
+@dataclass(frozen=True)
+class Summary:
+    """Numbers with their intervals, over ``replications`` runs of ``asked``.
+
+    Fewer than asked were done where somebody pressed ^C.
+    """
+
+    numbers: Mapping[str, Estimate]
+    replications: int
+    asked: int
+
+
 def replicate(
     system: System,
     fleet: Fleet,
@@ -73,25 +84,30 @@ def replicate(
     replications: int,
     seed: Seed,
     options: SimulationOptions = PLAIN,
-    bounds: Bounds | None = None,
-    usd_per_hour: float | None = None,
+    measured: Measured | None = None,
     progress: Progress | None = None,
     simulate: Simulate = replay,
-) -> dict[str, Estimate]:
-    """Every number of the module docstring with its interval.
+) -> Summary:
+    """``measured(run, replication)``, numbers by name, with intervals over independent runs.
 
-    ``requests`` per replication; ``progress(done, total)`` counts those of all replications.
-    Raises InputError for fewer than two replications, and as :func:`measure` and the
-    simulator do.
+    By default every number of the module docstring. ``requests`` per replication;
+    ``progress(done, total)`` counts those of all replications. ^C ends it with what the runs
+    that were done came to, when they are two or more. Raises InputError for fewer than two
+    replications, and as ``measured`` and the simulator do.
     """
     if replications < 2:
         raise InputError(f"intervals need at least 2 replications, got {replications}")
-    measured = []
-    for i in range(replications):
-        draws = draw(system.workload, fleet, rates, requests, child_seed(seed, i))
-        run = simulate(system, fleet, draws, part_of(progress, i, replications), options)
-        measured.append(measure(run, fleet, bounds or {}, usd_per_hour))
-    return combined(measured)
+    read = measured or (lambda run, _: measure(run, fleet))
+    found: list[Mapping[str, float]] = []
+    try:
+        for i in range(replications):
+            draws = draw(system.workload, fleet, rates, requests, child_seed(seed, i))
+            run = simulate(system, fleet, draws, part_of(progress, i, replications), options)
+            found.append(read(run, i))
+    except KeyboardInterrupt:
+        if len(found) < 2:
+            raise
+    return Summary(combined(found), len(found), replications)
 
 
 def part_of(progress: Progress | None, done: int, replications: int) -> Progress | None:
@@ -108,18 +124,18 @@ def combined(measured: Sequence[Mapping[str, float]]) -> dict[str, Estimate]:
 
 
 def measure(
-    run: Run, fleet: Fleet, bounds: Bounds, usd_per_hour: float | None = None
+    run: Run, fleet: Fleet, bounds: Sequence[Bound] = (), usd_per_hour: float | None = None
 ) -> dict[str, float]:
     """Every number of the module docstring, from one run.
 
-    Raises InputError for a bound on an unknown latency, or a run too short to have a window.
+    Raises InputError for a run too short to have a window.
     """
     log = run.log
     keep = steady(log)
     kept = log.select(keep)
     start, end = window(log)
     offered = (len(kept) - 1) / (end - start)
-    met = float(attained(kept, bounds).mean())
+    met = float(attained(run, bounds)[keep].mean())
     values = {
         **latencies(run),
         "offered_req_per_s": offered,
@@ -135,11 +151,15 @@ def measure(
     return values
 
 
-def latencies(run: Run) -> dict[str, float]:
-    """Mean and percentiles of each latency, s, over the steady part."""
-    keep = steady(run.log) & run.log.finished
+def latencies(run: Run, keep: Mask | None = None) -> dict[str, float]:
+    """Mean and percentiles of each latency, s, of the requests in ``keep`` (n,).
+
+    By default those of the steady part that finished. None of a latency that nobody has.
+    """
+    if keep is None:
+        keep = steady(run.log) & run.log.finished
     kept = run.log.select(keep)
-    samples = {name: sample_of(getattr(kept, name)) for name in BOUNDED}
+    samples = {name: sample_of(getattr(kept, name)) for name in PER_REQUEST}
     values = {}
     for name, sample in (samples | {"itl": run.gap_sample(keep)}).items():
         if sample.size:
@@ -147,20 +167,6 @@ def latencies(run: Run) -> dict[str, float]:
             found = sample.percentiles(PERCENTS)
             values |= {f"{name}_p{p}_s": x for p, x in zip(PERCENTS, found, strict=True)}
     return values
-
-
-def attained(log: RequestLog, bounds: Bounds) -> np.ndarray:
-    """Which requests finish and keep every bound (s), shape (n,).
-
-    A bound on TPOT is kept by a request of one token, which has none.
-    """
-    met = log.finished
-    for name, bound in bounds.items():
-        if name not in BOUNDED:
-            raise InputError(f"no bound on {name!r} per request; known: {', '.join(BOUNDED)}")
-        values = getattr(log, name)
-        met = met & ((values <= bound) | (np.isnan(values) & (name == "tpot")))
-    return met
 
 
 def _departures(kept: RequestLog) -> dict[str, float]:

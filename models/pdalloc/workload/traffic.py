@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdalloc.errors import InputError
-from pdalloc.workload.arrivals import ArrivalProcess, Renewal
+from pdalloc.workload.arrivals import ArrivalProcess, Renewal, Sessions
 from pdalloc.workload.lengths import LengthLaw
 
 Array = NDArray[np.float64]
@@ -28,7 +28,7 @@ class TrafficClass:
     between arrivals (1: Poisson); ``prefix_hit_rate`` the share of each prompt whose KV is
     already cached (0..1), so only the rest is computed. ``arrivals`` is how a simulation draws
     the arrivals: None for gamma gaps of that SCV, else a process of the same mean rate
-    (formulas read ``rate`` and ``arrival_scv`` only).
+    (formulas read ``rate`` and ``arrival_scv``, and the context that sessions carry).
     """
 
     name: str
@@ -60,6 +60,26 @@ class TrafficClass:
     def process(self) -> ArrivalProcess:
         """How its requests arrive."""
         return self.arrivals or Renewal(self.rate, self.arrival_scv)
+
+    def points(self) -> RequestMix:
+        """The law of one of its requests; for sessions a fixed sample of turns.
+
+        A turn's prompt holds the conversation so far, which is cached.
+        """
+        law, hit = self.lengths, self.prefix_hit_rate
+        if not isinstance(self.arrivals, Sessions):
+            none = np.zeros(len(law.weight), np.int64)
+            return RequestMix(law.prompt, law.prompt * hit, law.output, law.weight, none)
+        rng = np.random.default_rng(0)
+        chosen, context = self.arrivals.turn_sample(law.prompt, law.output, law.weight, rng)
+        new = law.prompt[chosen]
+        return RequestMix(
+            context + new,
+            context + hit * new,
+            law.output[chosen],
+            np.full(len(chosen), 1.0 / len(chosen)),
+            np.zeros(len(chosen), np.int64),
+        )
 
     def scaled(self, factor: float) -> TrafficClass:
         """The same class at ``factor`` times the rate."""
@@ -102,16 +122,15 @@ class Workload:
 
     def mix(self) -> RequestMix:
         """One request drawn at random over classes and lengths."""
+        parts = [c.points() for c in self.classes]
         share = [c.rate / self.rate for c in self.classes]
-        sizes = [len(c.lengths.weight) for c in self.classes]
+        weight = [s * p.weight for s, p in zip(share, parts, strict=True)]
         return RequestMix(
-            prompt=np.concatenate([c.lengths.prompt for c in self.classes]),
-            cached=np.concatenate([c.lengths.prompt * c.prefix_hit_rate for c in self.classes]),
-            output=np.concatenate([c.lengths.output for c in self.classes]),
-            weight=np.concatenate(
-                [s * c.lengths.weight for s, c in zip(share, self.classes, strict=True)]
-            ),
-            traffic_class=np.repeat(np.arange(len(sizes)), sizes),
+            prompt=np.concatenate([p.prompt for p in parts]),
+            cached=np.concatenate([p.cached for p in parts]),
+            output=np.concatenate([p.output for p in parts]),
+            weight=np.concatenate(weight),
+            traffic_class=np.repeat(np.arange(len(parts)), [len(p.weight) for p in parts]),
         )
 
     def scaled(self, factor: float) -> Workload:

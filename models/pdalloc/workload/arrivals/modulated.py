@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pdalloc.errors import InputError
-from pdalloc.workload.arrivals.process import Array, check_rates, inverted
+from pdalloc.workload.arrivals.process import CYCLES, Array, check_rates, inverted
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,11 @@ class MarkovModulated:
         deviation = np.linalg.inv(always - chain) - always
         excess = np.array(self.rates) - self.rate
         return float(1.0 + 2.0 * (weights * excess) @ deviation @ excess / self.rate)
+
+    @property
+    def typical_seconds(self) -> float:
+        """CYCLES rounds through the states, s."""
+        return CYCLES * sum(self.dwell)
 
     def times(self, count: int, rng: np.random.Generator) -> Array:
         """``count`` arrival times, s (:class:`ArrivalProcess`)."""

@@ -23,6 +23,16 @@ class ArrivalProcess(Protocol):
         """Long-run arrivals/s."""
         ...
 
+    @property
+    def dispersion(self) -> float:
+        """Burstiness in one number, for formulas: Var(N(t)) / E[N(t)] in the long run."""
+        ...
+
+    @property
+    def typical_seconds(self) -> float:
+        """How long a run lasts at least to see of every state, or hour, what is usual, s."""
+        ...
+
     def times(self, count: int, rng: np.random.Generator) -> Array:
         """The first ``count`` arrival times, s, nondecreasing; shape (count,)."""
         ...
@@ -30,6 +40,10 @@ class ArrivalProcess(Protocol):
     def scaled(self: Self, factor: float) -> Self:
         """The same pattern with ``factor`` times as many arrivals/s."""
         ...
+
+
+CYCLES = 50
+"""Bursts or sessions that a typical run has at least, one after another."""
 
 
 def check_positive(what: str, value: float, unit: str) -> None:
