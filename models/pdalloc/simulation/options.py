@@ -232,6 +232,15 @@ class SimulationOptions:
         """Whether nothing differs from the plain fleet."""
         return self == PLAIN
 
+    @property
+    def steps_tell(self) -> bool:
+        """Whether each token of a request comes at the end of the next step of one replica.
+
+        Its decode start and its replica's steps then say when each came.
+        """
+        lost = self.failures is not None or (self.kv is not None and self.kv.reserve != "full")
+        return not lost and self.multi_token is None and self.colocated is None
+
 
 PLAIN = SimulationOptions()
 """Every option off."""
