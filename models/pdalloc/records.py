@@ -109,11 +109,10 @@ class Sample:
     @property
     def mean(self) -> float:
         """Their mean, s; NaN when there is none."""
-        return (
-            float(self.values @ self.counts.astype(float) / self.size)
-            if self.size
-            else float("nan")
-        )
+        if not self.size:
+            return float("nan")
+        # Not a dot product: BLAS would wake its threads for it, at many times the cost.
+        return float((self.values * self.counts).sum() / self.size)
 
     def percentiles(self, percents: Sequence[float]) -> list[float]:
         """Linearly interpolated percentiles, s, as ``np.percentile`` gives; NaN of nothing."""

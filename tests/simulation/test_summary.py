@@ -16,10 +16,9 @@ from pdalloc.simulation import fast
 from pdalloc.simulation.attainment import Bound
 from pdalloc.simulation.options import Clients, Colocated, KvMemory, SimulationOptions
 from pdalloc.simulation.reference import replay
-from pdalloc.simulation.statistics import Run, littles_law, steady
+from pdalloc.simulation.statistics import Run, covered, littles_law, steady
 from pdalloc.simulation.summary import (
     combined,
-    covered,
     latencies,
     measure,
     queue_lengths,

@@ -62,6 +62,17 @@ class Run:
     token_times: tuple[Array, ...] | None = None
     both_roles: bool = False
 
+    def decode_work(self, d: int) -> list[tuple[Array, Array]]:
+        """(starts, seconds) of what decode replica ``d`` did, s."""
+        work = [(self.step_starts[d], self.step_seconds[d])]
+        if self.recompute_starts:
+            work.append((self.recompute_starts[d], self.recompute_seconds[d]))
+        return work
+
+    def decode_busy(self, d: int, start: float, end: float) -> float:
+        """Seconds of [start, end] in which decode replica ``d`` works."""
+        return covered(self.decode_work(d), start, end)
+
     def gap_sample(self, keep: Mask) -> Sample:
         """The gaps of :meth:`gaps`, each step's length once with how many requests saw it."""
         if self.token_times is not None:
@@ -111,9 +122,12 @@ class Run:
         token times the gaps are theirs: tokens of one step are 0 s apart.
         """
         if self.token_times is not None:
-            times = self.token_times
-            gaps = [np.diff(times[i]) for i in np.flatnonzero(keep & self.log.finished)]
-            return np.concatenate([np.empty(0), *gaps])
+            times = [self.token_times[i] for i in np.flatnonzero(keep & self.log.finished)]
+            if not times:
+                return np.empty(0)
+            own = np.ones(sum(map(len, times)), bool)
+            own[np.cumsum([len(of_it) for of_it in times]) - 1] = False  # to the next request
+            return np.diff(np.concatenate(times), append=0.0)[own]
         log, parts = self.log, [np.empty(0)]
         for i in np.flatnonzero(keep & (log.output_tokens > 1)):
             seconds = self.step_seconds[log.decode_replica[i]]
@@ -125,6 +139,16 @@ class Run:
                 left -= 1
             parts.append(seconds[first + 1 : first + 1 + left])
         return np.concatenate(parts)
+
+
+def covered(work: Sequence[tuple[Array, Array]], start: float, end: float) -> float:
+    """Seconds of [start, end] that are in at least one interval (starts, lengths), s."""
+    begin = np.concatenate([starts for starts, _ in work])
+    until = np.concatenate([starts + seconds for starts, seconds in work])
+    order = np.argsort(begin, kind="stable")
+    begin, until = np.clip(begin[order], start, end), np.clip(until[order], start, end)
+    before = np.concatenate([[start], np.maximum.accumulate(until)[:-1]]) if len(until) else until
+    return float(np.maximum(until - np.maximum(begin, before), 0.0).sum())
 
 
 def steady(log: RequestLog) -> Mask:

@@ -34,7 +34,16 @@ from pdalloc.records import REJECTED, TIMED_OUT, RequestLog, sample_of
 from pdalloc.simulation.attainment import PER_REQUEST, Bound, attained
 from pdalloc.simulation.options import PLAIN, SimulationOptions
 from pdalloc.simulation.reference import Progress, replay
-from pdalloc.simulation.statistics import Array, Mask, Run, interval, littles_law, steady, window
+from pdalloc.simulation.statistics import (
+    Array,
+    Mask,
+    Run,
+    covered,
+    interval,
+    littles_law,
+    steady,
+    window,
+)
 from pdalloc.simulation.traffic import Draws, Rates, Seed, child_seed, draw
 from pdalloc.system import System
 
@@ -195,36 +204,28 @@ def utilisation(run: Run, fleet: Fleet) -> dict[str, float]:
         for pool in fleet.in_role(role):
             busy = 0.0
             for r in range(first, first + pool.replicas):
-                roles = ROLES if run.both_roles else (role,)
-                work = [part for each in roles for part in _work(run, each, r)]
-                busy += covered(work, start, end)
+                busy += _busy(run, role, r, start, end)
             first += pool.replicas
             values[f"utilisation {pool.label}"] = busy / (pool.replicas * (end - start))
     return values
 
 
-def _work(run: Run, role: Role, replica: int) -> list[tuple[Array, Array]]:
-    """(starts, seconds) of what a replica did; a plain run may lack passes: its log has them."""
+def _busy(run: Run, role: Role, replica: int, start: float, end: float) -> float:
+    """Seconds of [start, end] in which a replica works, at anything that it does."""
+    if run.both_roles:
+        return covered([*_passes(run, replica), *run.decode_work(replica)], start, end)
     if role == DECODE:
-        work = [(run.step_starts[replica], run.step_seconds[replica])]
-        if run.recompute_starts:
-            work.append((run.recompute_starts[replica], run.recompute_seconds[replica]))
-        return work
+        return run.decode_busy(replica, start, end)
+    return covered(_passes(run, replica), start, end)
+
+
+def _passes(run: Run, replica: int) -> list[tuple[Array, Array]]:
+    """(starts, seconds) of its prefill passes; a plain run may lack them: its log has them."""
     if run.pass_starts:
         return [(run.pass_starts[replica], run.pass_seconds[replica])]
     mine = run.log.prefill_replica == replica
     start = run.log.prefill_start[mine]
     return [(start, run.log.prefill_end[mine] - start)]
-
-
-def covered(work: Sequence[tuple[Array, Array]], start: float, end: float) -> float:
-    """Seconds of [start, end] that are in at least one interval (starts, lengths), s."""
-    begin = np.concatenate([starts for starts, _ in work])
-    until = np.concatenate([starts + seconds for starts, seconds in work])
-    order = np.argsort(begin, kind="stable")
-    begin, until = np.clip(begin[order], start, end), np.clip(until[order], start, end)
-    before = np.concatenate([[start], np.maximum.accumulate(until)[:-1]]) if len(until) else until
-    return float(np.maximum(until - np.maximum(begin, before), 0.0).sum())
 
 
 def queue_lengths(log: RequestLog, at: Array) -> dict[str, np.ndarray]:
