@@ -10,15 +10,17 @@ are. Names of tables or groups on the command line make those alone.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.manifest import write_manifest
+from experiments.manifest import commit, write_manifest
 from experiments.results import Row, write_csv
 from experiments.simulator import distserve, diverging, grids, measured_runs, peers, speed
 
@@ -84,21 +86,33 @@ def _reference() -> Path:
 
 
 def main(folder: Path = RESULTS, chosen: Sequence[str] = ()) -> None:
-    """Write the tables of the ``chosen`` groups (all, by default), then the manifest."""
+    """Write the tables of the ``chosen`` groups (all, by default), then the manifest.
+
+    The manifest keeps, for each group, the commit and the seconds of the run that made it.
+    """
     unknown = sorted(set(chosen) - set(GROUPS))
     if unknown:
         raise InputError(f"no group {unknown[0]!r}; known: {', '.join(GROUPS)}")
-    started, done = time.perf_counter(), []
+    started, made = time.perf_counter(), _made_before(folder)
     for name, (make, variable) in GROUPS.items():
         if chosen and name not in chosen:
             continue
         if variable and variable not in os.environ:
             print(f"{name}: left as it is (needs {variable})")
             continue
+        begun = time.perf_counter()
         for table, rows in make().items():
             print(write_csv(folder / f"{table}.csv", list(rows)).name)
-        done.append(name)
-    write_manifest(folder, SEED, started, {"groups": done})
+        made[name] = {**commit(), "seconds": round(time.perf_counter() - begun, 1)}
+        write_manifest(folder, SEED, started, {"groups": made})
+
+
+def _made_before(folder: Path) -> dict[str, Any]:
+    path = folder / "manifest.json"
+    if not path.is_file():
+        return {}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")).get("groups", {})
+    return found
 
 
 if __name__ == "__main__":
