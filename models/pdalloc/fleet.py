@@ -126,7 +126,12 @@ def parse_both_roles(text: str, types: dict[Role, list[str]]) -> Fleet:
                 f"fleet {text!r}: co-located replicas do both roles; write type=replicas, "
                 f"not {item!r} (known: {known})"
             )
-        name = match[1] or (both[0] if len(both) == 1 else "")
+        if match[1] is None and len(both) != 1:
+            raise InputError(
+                f"fleet {text!r}: {len(both)} replica types may serve both roles; write "
+                f"type={match[2]} (known: {known})"
+            )
+        name = match[1] or both[0]
         if name not in both:
             raise InputError(f"fleet {text!r}: no type {name!r} for both roles (known: {known})")
         for role in ROLES:

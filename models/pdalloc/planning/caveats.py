@@ -21,6 +21,8 @@ HIGH_BATCH = 0.99
 WORKS_ALL_THE_TIME = 0.995
 LITTLE_TOLERANCE = 0.03
 """Gap in Little's law above which a run has not been steady."""
+GROWTH = 0.005
+"""The same where replicas work all the time: 1 - 1/load of a queue that grows."""
 FULL = 0.95
 """Utilisation above which a plan sits on a knife's edge."""
 
@@ -88,15 +90,14 @@ def simulation_warnings(scenario: Scenario, fleet: Fleet, answer: SimulationAnsw
 
 def _unsteady(answer: SimulationAnswer) -> list[str]:
     """A queue that grows, or a run too short: its numbers would be others in a longer run."""
-    full = [
-        f"{pool.role}/{pool.replica_type}"
-        for pool in answer.pools
-        if pool.utilisation.value > WORKS_ALL_THE_TIME
-    ]
+    full = [pool for pool in answer.pools if pool.utilisation.value > WORKS_ALL_THE_TIME]
+    # A decode replica works whenever it holds a request, so it is busy without being overloaded.
+    suspects = [pool for pool in full if pool.role == PREFILL] or full
     gap = answer.littles_law_gap
-    if full and gap.value < -gap.half_width:
+    if suspects and gap.value < -max(gap.half_width, GROWTH):
+        names = ", ".join(f"{pool.role}/{pool.replica_type}" for pool in suspects)
         return [
-            f"{', '.join(full)}: busy all the time and its queue grows: there is no steady state, "
+            f"{names}: busy all the time and its queue grows: there is no steady state, "
             "and the latencies depend on how long the run is"
         ]
     if abs(gap.value) > LITTLE_TOLERANCE + gap.half_width:

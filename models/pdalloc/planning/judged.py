@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from pdalloc.allocation.problem import AllocationProblem
@@ -81,5 +82,6 @@ def with_comparisons(answer: Answer, found: tuple[Comparison, ...]) -> Answer:
         )
         for c, s in zip(found, answer.slos, strict=True)
     ]
-    doubts = [c.doubt for c in found if c.doubt]
+    # Without a steady state there is no prediction that could be off.
+    doubts = [c.doubt for c in found if c.doubt and math.isfinite(c.predicted)]
     return answer.model_copy(update={"slos": slos, "warnings": [*answer.warnings, *doubts]})

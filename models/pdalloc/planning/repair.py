@@ -70,7 +70,7 @@ def repaired(
     fleet, found = planned, judge(planned)
     while not _holds(found):
         if sum(fleet.counts.values()) - sum(planned.counts.values()) >= MOST_ADDED:
-            raise InfeasibleError(_gave_up(f"{MOST_ADDED} more replicas", found))
+            raise InfeasibleError(_gave_up(f"{MOST_ADDED} more replicas are not enough", found))
         fleet, found = _next(judge, problem, fleet, found)
     if fleet == planned:
         return with_comparisons(answer, _with_predictions(scenario, answer, found))
@@ -109,7 +109,7 @@ def _next(
         gain = _excess(now) - _excess(found)
         ranked.append((gain / (problem.cost(larger) - problem.cost(fleet) + 1e-9), larger, found))
     if not ranked:
-        raise InfeasibleError(_gave_up("what stock and limits leave", now))
+        raise InfeasibleError(_gave_up("stock and limits leave no more replicas", now))
     _, larger, found = max(ranked, key=lambda rank: rank[0])
     return larger, found
 
@@ -146,4 +146,4 @@ def _with_predictions(
 
 def _gave_up(what: str, found: tuple[Comparison, ...]) -> str:
     worst = max(found, key=lambda c: c.simulated / c.slo.bound)
-    return f"{what} do not mend the plan in simulation: {worst.statement}"
+    return f"the plan breaks in simulation and {what}: {worst.statement}"

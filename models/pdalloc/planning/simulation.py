@@ -170,14 +170,19 @@ def _of_classes(scenario: Scenario, run: Run, overall: Mapping[str, float]) -> d
     kept = steady(run.log) & run.log.finished
     for q, name in enumerate(classes):
         mine = kept & (run.log.traffic_class == q)
+        if not mine.any():
+            raise InputError(
+                f"too few requests to judge class {name!r}: in some replication none of them got "
+                "its answer; simulate more (--requests)"
+            )
         of_it = overall if len(classes) == 1 else latencies(run, mine)
         values |= {f"{name} {key}": x for key, x in of_it.items()}
         for slo in scenario.slos:
             if slo.traffic_class == name:
                 times = getattr(run.log, slo.metric, None)
                 sample = run.gap_sample(mine) if times is None else sample_of(times[mine])
-                if sample.size:
-                    values[_key(slo)] = slo.statistic.of_sample(sample)
+                # One-token answers have no gap.
+                values[_key(slo)] = slo.statistic.of_sample(sample) if sample.size else 0.0
     return values
 
 
@@ -255,7 +260,7 @@ def _estimate(estimate: Estimate) -> EstimateAnswer:
 def _slos(scenario: Scenario, summary: Summary) -> list[SimulatedSlo]:
     found = []
     for slo in scenario.slos:
-        estimate = summary.numbers.get(_key(slo), Estimate(0.0, 0.0))  # no gap: one-token answers
+        estimate = summary.numbers[_key(slo)]
         found.append(
             SimulatedSlo(
                 traffic_class=slo.traffic_class,

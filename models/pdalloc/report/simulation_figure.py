@@ -41,6 +41,7 @@ def simulation_figure(simulation: Simulation) -> Any:
         _stages(stages, simulation)
         handles, names = stages.get_legend_handles_labels()
         stages.legend(handles, names, loc="upper left", ncols=2, columnspacing=1.0)
+        style.settle(figure)
     return figure
 
 
@@ -58,28 +59,35 @@ def _tail(axes: Any, simulation: Simulation, metric: str) -> None:
             axes.plot(slower, share, line, color=style.BLACK, label=name)
     for slo in answer.slos:
         if slo.metric == metric:
-            _bound(axes, slo.bound_s, slo.statistic)
+            name = slo.statistic if slo.statistic == "mean" else slo.statistic.upper()
+            whose = f"{name} {slo.traffic_class}" if len(classes) > 1 else name
+            _bound(axes, slo.bound_s, slo.statistic, whose)
     axes.set_yscale("log")
     axes.set_ylim(RAREST, 1.0)
     axes.set_xlim(left=0.0)
+    axes.locator_params(axis="x", nbins=5)
     axes.set_xlabel(f"{metric.upper()} (s)")
     axes.set_ylabel("share of requests slower")
     if len(classes) > 1:
         axes.legend(loc="upper right")
 
 
-def _bound(axes: Any, seconds: float, statistic: str) -> None:
-    """A vertical line; for a percentile a dot where the curve must be left of or below."""
+def _bound(axes: Any, seconds: float, statistic: str, name: str) -> None:
+    """A vertical line; for a percentile a dot where the curve must be left of or below.
+
+    A dot below what is drawn of the tail is left out.
+    """
     axes.axvline(seconds, color=style.VERMILLION, lw=0.8)
-    if statistic != "mean":
-        share = 1.0 - float(statistic[1:]) / 100.0
+    share = 0.0 if statistic == "mean" else 1.0 - float(statistic[1:]) / 100.0
+    if share >= RAREST * (1.0 - 1e-9):
         axes.plot([seconds], [share], "o", ms=3.5, color=style.VERMILLION, clip_on=False)
     axes.annotate(
-        statistic if statistic == "mean" else statistic.upper(),
+        name,
         (seconds, 1.0),
-        (2.0, 1.0),
+        (0.0, 2.0),
         xycoords=("data", "axes fraction"),
         textcoords="offset points",
+        ha="center",
         color=style.VERMILLION,
         fontsize=6.5,
     )

@@ -131,9 +131,10 @@ def remarks(answer: SimulationAnswer, plus_minus: str) -> list[str]:
     """Attainment, goodput, who got nothing, queue lengths, cost per token."""
     met = with_interval(answer.attainment, plus_minus, 100.0, " %")
     goodput = with_interval(answer.goodput_requests_per_s, plus_minus, 1.0, "")
+    bounds = answer.attainment_bounds
+    together = " at once" if len(bounds) > 1 else ""
     lines = [
-        f"Attainment {met} of requests keep {'; '.join(answer.attainment_bounds)} at once: "
-        f"goodput {goodput} req/s."
+        f"Attainment {met} of requests keep {'; '.join(bounds)}{together}: goodput {goodput} req/s."
     ]
     happened = [
         f"{with_interval(estimate, plus_minus, 100.0, '')} {words}"

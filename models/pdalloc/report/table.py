@@ -295,8 +295,8 @@ def _details(details: dict[str, float | str]) -> str:
     if "repaired_from" in left:
         before, added = left.pop("repaired_from"), left.pop("added")
         sentences.append(
-            f"Repaired: the plan was {before}; {str(added).replace(',', ', ')} was added so that "
-            "the simulation, too, keeps every SLO."
+            f"Repaired: the plan was {before}; with {str(added).replace(',', ', ')} added the "
+            "simulation, too, keeps every SLO."
         )
     if left:
         words = ", ".join(
