@@ -44,7 +44,11 @@ SeedOpt = Annotated[
     int | None, typer.Option("--seed", min=0, help="seed of the simulation, not negative")
 ]
 RequestsOpt = Annotated[
-    int | None, typer.Option(min=1, help="simulated requests per replication; default: enough")
+    int | None,
+    typer.Option(
+        min=1,
+        help="simulated requests per replication [default: what the traffic needs]",
+    ),
 ]
 ReplicationsOpt = Annotated[int, typer.Option(min=2, help="independent simulated runs")]
 FleetOpt = Annotated[str, typer.Option(help="3P4D, or prefill/h200x8=3,decode/h200x8=4")]
@@ -145,7 +149,7 @@ def simulate(
     """Simulate a given fleet: latencies, attainment, goodput, queues and cost, with intervals."""
     from pdalloc.planning import Effort
     from pdalloc.planning import simulate as run
-    from pdalloc.report.files import write_simulation, write_text
+    from pdalloc.report.files import simulation_files, write_files
     from pdalloc.report.log_csv import log_as_csv
     from pdalloc.report.progress import bar
     from pdalloc.report.simulation_table import print_simulation
@@ -155,16 +159,16 @@ def simulate(
     effort = Effort(requests, replications)
     with bar("simulating", enabled=True) as progress:
         done = run(loaded, fleet, effort, _seed(seed), progress, engine)
-    if json != "-":
-        print_simulation(done.answer)
+    contents = {} if out is None else simulation_files(done, out)
+    if json not in (None, "-"):
+        contents[Path(json)] = done.answer.to_json().encode()
+    if log is not None:
+        contents[log] = log_as_csv(loaded, done.log).encode()
+    write_files(contents)
     if json == "-":
         typer.echo(done.answer.to_json())
-    elif json is not None:
-        write_text(Path(json), done.answer.to_json())
-    if out is not None:
-        write_simulation(done, out)
-    if log is not None:
-        write_text(log, log_as_csv(loaded, done.log))
+    else:
+        print_simulation(done.answer)
     if done.answer.interrupted:
         raise typer.Exit(130)
 

@@ -6,6 +6,7 @@ simulation by construction, not by chance.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pdalloc.errors import InfeasibleError, UnsupportedError
+from pdalloc.errors import InputError, UnsupportedError
 from pdalloc.fleet import Fleet, parse_fleet
 from pdalloc.planning import Answer, Effort, evaluate, plan, repair
 from pdalloc.planning.judged import NOT_JUDGED
@@ -188,7 +189,7 @@ def told(
         half = half_widths[asked[-1]]
         under = {slo: gap if slo.metric == broken else slo.bound for slo in scenario.slos}
         return tuple(
-            Comparison(s, 0.1, s.bound - x, half if s.metric == broken else 0.0)
+            Comparison(s, 0.1, s.bound - x, half if s.metric == broken else 0.0, asked[-1])
             for s, x in under.items()
         )
 
@@ -208,8 +209,10 @@ def test_what_is_too_close_to_call_is_looked_at_four_times_as_long(
 def test_what_stays_too_close_to_call_is_not_kept(made, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = told(monkeypatch, 0.1, {4: 0.2, 16: 0.11})
     monkeypatch.setattr(repair, "MOST_ADDED", 1)
-    with pytest.raises(InfeasibleError, match=r"too close to call against 0\.45 s"):
-        plan(spread(made), effort=SMALL, repair=True)
+    answer = plan(spread(made), effort=SMALL, repair=True)
+    assert answer.status == "infeasible" and re.search(
+        r"too close to call against 0\.45 s", answer.reason
+    )
     assert asked == [4, 16] * 3  # the plan, and a replica more of either role
 
 
@@ -218,8 +221,8 @@ def test_what_breaks_for_certain_needs_no_second_look(
 ) -> None:
     asked = told(monkeypatch, -0.1, {4: 0.01})
     monkeypatch.setattr(repair, "MOST_ADDED", 1)
-    with pytest.raises(InfeasibleError, match=r"breaks 0\.45 s"):
-        plan(spread(made), effort=SMALL, repair=True)
+    answer = plan(spread(made), effort=SMALL, repair=True)
+    assert answer.status == "infeasible" and re.search(r"breaks 0\.45 s", answer.reason)
     assert asked == [4] * 3
 
 
@@ -230,8 +233,8 @@ def test_prefill_is_not_tried_where_only_token_gaps_break(
     """More prefill replicas change no gap between tokens."""
     asked = told(monkeypatch, -0.001, {4: 0.0}, broken)
     monkeypatch.setattr(repair, "MOST_ADDED", 1)
-    with pytest.raises(InfeasibleError, match=broken.upper()):
-        plan(slow(made, "decode"), effort=SMALL, repair=True)
+    answer = plan(slow(made, "decode"), effort=SMALL, repair=True)
+    assert answer.status == "infeasible" and re.search(broken.upper(), answer.reason)
     assert len(asked) == 1 + candidates
 
 
@@ -245,19 +248,61 @@ def limited(made) -> Scenario:
 
 @pytest.mark.parametrize("most", [in_stock, limited])
 def test_stock_and_limits_may_leave_no_way(made, most: Callable[[Any], Scenario]) -> None:
-    with pytest.raises(InfeasibleError, match="stock and limits leave no more replicas") as caught:
-        plan(most(made), effort=SMALL, repair=True)
-    message = str(caught.value)
-    assert len(message.splitlines()) == 1
-    assert "TTFT mean simulated" in message and "breaks 0.45 s" in message
+    answer = plan(most(made), effort=SMALL, repair=True)
+    assert answer.status == "infeasible" and answer.fleet is not None
+    assert "stock and limits leave no more replicas" in answer.reason
+    assert "TTFT mean simulated" in answer.reason and "breaks 0.45 s" in answer.reason
+    assert "breaks" in {slo.simulated_verdict for slo in answer.slos}
 
 
 def test_there_is_an_end_to_adding(made, monkeypatch: pytest.MonkeyPatch) -> None:
     """P-K at SCV 60: even three replicas, rho = 0.27, wait 1.1 s on average."""
     monkeypatch.setattr(repair, "MOST_ADDED", 2)
-    with pytest.raises(InfeasibleError, match="2 more replicas are not enough") as caught:
-        plan(spread(made, scv=60.0), effort=SMALL, repair=True)
-    assert len(str(caught.value).splitlines()) == 1
+    answer = plan(spread(made, scv=60.0), effort=SMALL, repair=True)
+    assert answer.status == "infeasible" and "2 more replicas are not enough" in answer.reason
+    assert sum(pool.replicas for pool in answer.pools) == 4
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_stopped_repair_keeps_what_it_reached(
+    made, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """^C in the simulation of a fleet: the plan, or the fleet before, and a word about it."""
+    real, looks = repair.compared, []
+
+    def until_stopped(*arguments: Any) -> Any:
+        if len(looks) == after:
+            raise KeyboardInterrupt
+        looks.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(repair, "compared", until_stopped)
+    answer = plan(spread(made, scv=60.0), effort=SMALL, repair=True)
+    assert answer.xpyd == "1P1D"
+    assert any("stopped" in warning for warning in answer.warnings)
+    assert (answer.slos[0].simulated_s is not None) == (after == 2)  # two looks at the plan
+
+
+def test_too_few_requests_are_not_repaired(made) -> None:
+    with pytest.raises(InputError, match="too few requests to judge it; simulate more"):
+        plan(spread(made), effort=Effort(100, 4), repair=True)
+
+
+def test_most_is_mended_per_dollar(made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two replicas mend 0.3 s for 32 USD/h and 0.2 s for 16: the latter comes first."""
+    problem = spread(made).problem()
+    planned = Fleet.of({("prefill", "r"): 1, ("decode", "r"): 1})
+    slo = problem.capacity.slos[0]
+    dear, cheap = (Fleet.of({**planned.counts, (role, "r"): 2}) for role in ("prefill", "decode"))
+    cost = {planned: 0.0, dear: 32.0, cheap: 16.0}
+    over = {planned: 0.9, dear: 0.6, cheap: 0.7}
+    monkeypatch.setattr(type(problem), "cost", lambda self, fleet: cost[fleet])
+    now, *_ = found = [
+        (Comparison(slo, 0.0, slo.bound + over[fleet], 0.0, 4),) for fleet in (planned, dear, cheap)
+    ]
+    judged = dict(zip((planned, dear, cheap), found, strict=True))
+    chosen, _ = repair._next(judged.__getitem__, problem, planned, now)
+    assert chosen == cheap
 
 
 def test_infeasible_questions_stay_so(made) -> None:

@@ -13,7 +13,7 @@ from pdalloc.errors import InputError
 from pdalloc.planning import Effort, Simulation, simulate
 from pdalloc.planning.simulation_answer import SimulationAnswer
 from pdalloc.report import style
-from pdalloc.report.files import write_simulation
+from pdalloc.report.files import simulation_files, write_files
 from pdalloc.report.simulation_figure import RAREST, simulation_figure
 from pdalloc.report.simulation_table import STAGE_NAMES
 from pdalloc.report.style import figure_bytes
@@ -141,7 +141,7 @@ def sketched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_figure_is_drawn_in_both_formats_and_always_alike(plain: Case, tmp_path: Path) -> None:
     """The same simulation gives the same bytes."""
-    write_simulation(plain[1], tmp_path)
+    write_files(simulation_files(plain[1], tmp_path))
     assert names(tmp_path) == WRITTEN
     for kind, start in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
         written = (tmp_path / f"simulation.{kind}").read_bytes()
@@ -151,7 +151,7 @@ def test_the_figure_is_drawn_in_both_formats_and_always_alike(plain: Case, tmp_p
 
 def test_a_folder_of_answer_and_figure(case: Case, sketched: None, tmp_path: Path) -> None:
     answer = case[1].answer
-    write_simulation(case[1], tmp_path / "new" / "out")
+    write_files(simulation_files(case[1], tmp_path / "new" / "out"))
     assert names(tmp_path / "new" / "out") == WRITTEN
     text = (tmp_path / "new" / "out" / "simulation.json").read_text(encoding="utf-8")
     assert text == answer.to_json() + "\n"
@@ -163,7 +163,7 @@ def test_a_folder_of_answer_and_figure(case: Case, sketched: None, tmp_path: Pat
 def test_a_folder_that_cannot_be_made_is_named(plain: Case, sketched: None, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="cannot make this folder") as caught:
-        write_simulation(plain[1], tmp_path / "file" / "out")
+        write_files(simulation_files(plain[1], tmp_path / "file" / "out"))
     assert len(str(caught.value).splitlines()) == 1
     assert names(tmp_path) == {"file"} and (tmp_path / "file").read_text() == "mine"
 
@@ -181,6 +181,6 @@ def test_a_full_disk_keeps_what_was_there(
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(InputError, match="No space left"):
-        write_simulation(plain[1], tmp_path)
+        write_files(simulation_files(plain[1], tmp_path))
     assert names(tmp_path) == {"simulation.json"}
     assert (tmp_path / "simulation.json").read_text() == "old"

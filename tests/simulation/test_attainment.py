@@ -37,6 +37,15 @@ def test_a_share_of_the_gaps_is_enough(lab) -> None:
     assert not attained(run, [Bound("itl", 0.95, share=0.51)]).any()
 
 
+def test_nine_of_ten_gaps_is_a_share_of_nine_tenths(lab) -> None:
+    """(1 - 0.9) 10 is 0.9999999999999998 in floating point: one late gap is allowed."""
+    ten = Latency(AffinePrefill(1.0, 0.0), AffineDecode(1.0, 0.0, 0.001))
+    run = lab.run(lab.system(ten), lab.draws([0.0], [2], [11]))
+    last = run.gaps(np.ones(1, bool)).max()
+    assert attained(run, [Bound("itl", 0.9999 * last, share=0.9)]).all()
+    assert not attained(run, [Bound("itl", 0.9999 * last, share=0.91)]).any()
+
+
 def test_one_token_has_no_gap_to_be_late(lab) -> None:
     run = lab.run(lab.system(), lab.draws([0.0], [2], [1]))
     assert attained(run, [Bound("tpot", 0.1), Bound("itl", 0.1)]).all()

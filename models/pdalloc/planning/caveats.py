@@ -23,6 +23,12 @@ LITTLE_TOLERANCE = 0.03
 """Gap in Little's law above which a run has not been steady."""
 GROWTH = 0.005
 """The same where replicas work all the time: 1 - 1/load of a queue that grows."""
+OFF_DEMAND = 0.02
+"""Relative difference of offered rate and demand, beside its interval, that is told."""
+NEAR = 0.05
+"""Relative difference of two measures of burstiness that is not worth a warning."""
+FEW_FOR_P99 = 1000
+"""Requests of a class in one replication below which its P99 is a guess."""
 FULL = 0.95
 """Utilisation above which a plan sits on a knife's edge."""
 
@@ -73,7 +79,15 @@ def simulation_warnings(scenario: Scenario, fleet: Fleet, answer: SimulationAnsw
         found += _prompts_beyond(types[pool.replica_type], mix)
     used = sorted({pool.replica_type for pool in fleet.pools})
     found += _uncalibrated([types[name] for name in used])
-    found += _unsteady(answer)
+    failures = scenario.options.failures
+    up = 1.0 if failures is None else failures.mtbf / (failures.mtbf + failures.mttr)
+    found += _unsteady(answer, up)
+    offered, demand = answer.offered_requests_per_s, answer.demand_requests_per_s
+    if abs(offered.value - demand) > OFF_DEMAND * demand + offered.half_width:
+        found.append(
+            f"{offered.value:.4g} req/s were offered, the demand is {demand:.4g}: the run does not "
+            "see what its arrivals do on average"
+        )
     lost = answer.timeout_share.value + answer.rejected_share.value
     if lost > 0.0:
         found.append(
@@ -88,9 +102,12 @@ def simulation_warnings(scenario: Scenario, fleet: Fleet, answer: SimulationAnsw
     return list(dict.fromkeys(found))
 
 
-def _unsteady(answer: SimulationAnswer) -> list[str]:
-    """A queue that grows, or a run too short: its numbers would be others in a longer run."""
-    full = [pool for pool in answer.pools if pool.utilisation.value > WORKS_ALL_THE_TIME]
+def _unsteady(answer: SimulationAnswer, up: float) -> list[str]:
+    """A queue that grows, or a run too short: its numbers would be others in a longer run.
+
+    ``up`` is the share of time that a replica is up.
+    """
+    full = [pool for pool in answer.pools if pool.utilisation.value > WORKS_ALL_THE_TIME * up]
     # A decode replica works whenever it holds a request, so it is busy without being overloaded.
     suspects = [pool for pool in full if pool.role == PREFILL] or full
     gap = answer.littles_law_gap
@@ -118,12 +135,18 @@ def ignored_by_formulas(scenario: Scenario) -> list[str]:
     found = []
     if on:
         found.append(
-            f"simulation options ({', '.join(on)}): formulas leave them out; simulate (--validate)"
+            f"simulation options ({', '.join(on)}): only a simulation knows them, formulas do not"
         )
-    if any(isinstance(c.arrivals, TimeVarying) for c in scenario.system.workload.classes):
-        found.append(
-            "the rate follows the clock: formulas take its mean; plan the peak, or simulate"
-        )
+    for c in scenario.system.workload.classes:
+        if isinstance(c.arrivals, TimeVarying):
+            found.append(
+                f"{c.name}: the rate follows the clock, formulas take its mean; plan for the peak"
+            )
+        elif c.arrivals is not None and abs(c.arrivals.dispersion / c.arrival_scv - 1.0) > NEAR:
+            found.append(
+                f"{c.name}: formulas take an arrival SCV of {c.arrival_scv:.3g}, its process "
+                f"disperses like {c.arrivals.dispersion:.3g} in the long run"
+            )
     return found
 
 

@@ -37,6 +37,12 @@ def judged(
         )
     except KeyboardInterrupt:
         return answer.model_copy(update={"warnings": [*answer.warnings, NOT_JUDGED]})
+    unseen = effort.unseen(scenario.system, scenario.options)
+    answer = answer.model_copy(update={"warnings": [*answer.warnings, *unseen]})
+    done = min(c.replications for c in found)
+    if done < effort.replications:
+        stopped = f"stopped after {done} of {effort.replications} replications"
+        answer = answer.model_copy(update={"warnings": [*answer.warnings, stopped]})
     return with_comparisons(answer, found)
 
 
@@ -75,13 +81,13 @@ def with_comparisons(answer: Answer, found: tuple[Comparison, ...]) -> Answer:
     slos = [
         s.model_copy(
             update={
-                "simulated_s": c.simulated,
-                "simulated_half_width_s": c.half_width,
+                "simulated_s": c.simulated if math.isfinite(c.simulated) else None,
+                "simulated_half_width_s": c.half_width if math.isfinite(c.simulated) else None,
                 "simulated_verdict": c.verdict,
             }
         )
         for c, s in zip(found, answer.slos, strict=True)
     ]
-    # Without a steady state there is no prediction that could be off.
-    doubts = [c.doubt for c in found if c.doubt and math.isfinite(c.predicted)]
+    doubts = [c.doubt for c in found if c.doubt]
+    doubts += [c.statement for c in found if not math.isfinite(c.simulated)]
     return answer.model_copy(update={"slos": slos, "warnings": [*answer.warnings, *doubts]})

@@ -16,6 +16,10 @@ from pdalloc.planning.judged import Progress, judged
 from pdalloc.planning.repair import repaired
 from pdalloc.scenario import Scenario
 
+NO_STEADY_STATE = (
+    "without a steady state there is nothing to validate; pdalloc simulate shows how queues grow"
+)
+
 
 def plan(
     scenario: Scenario,
@@ -44,7 +48,7 @@ def plan(
         answer = answer.model_copy(update={"single_type": single_type_costs(problem)})
     if not allocation.fleet.pools or not (simulate or repair):
         return answer
-    if repair and answer.status != "infeasible":
+    if repair:
         return repaired(scenario, problem, answer, effort or Effort(), seed, progress)
     return judged(scenario, problem, answer, effort or Effort(), seed, progress)
 
@@ -75,9 +79,11 @@ def evaluate(
         "; ".join(check.broken),
     )
     answer = answer_of(scenario, problem, allocation, seed)
-    if simulate and check.prediction is not None:
-        answer = judged(scenario, problem, answer, effort or Effort(), seed, progress)
-    return answer
+    if not simulate:
+        return answer
+    if check.prediction is None:
+        return answer.model_copy(update={"warnings": [*answer.warnings, NO_STEADY_STATE]})
+    return judged(scenario, problem, answer, effort or Effort(), seed, progress)
 
 
 def _check_apart(scenario: Scenario) -> None:

@@ -12,17 +12,24 @@ from dataclasses import dataclass, replace
 
 from pdalloc.allocation.certify import resource_violations
 from pdalloc.allocation.problem import Allocation, AllocationProblem
-from pdalloc.errors import InfeasibleError
+from pdalloc.errors import InfeasibleError, InputError
 from pdalloc.fleet import Fleet, parse_fleet
 from pdalloc.planning.answer import Answer
 from pdalloc.planning.assembly import answer_of
 from pdalloc.planning.effort import Effort
-from pdalloc.planning.judged import Progress, compared, predictions, with_comparisons
+from pdalloc.planning.judged import (
+    NOT_JUDGED,
+    Progress,
+    compared,
+    predictions,
+    with_comparisons,
+)
 from pdalloc.scenario import Scenario
 from pdalloc.validation import Comparison
 
 MOST_ADDED = 50
 """Replicas added at most: a formula that is this far off needs another look, not more GPUs."""
+STOPPED = "the repair was stopped: the simulation does not keep every SLO of this fleet yet"
 CLOSER = 4
 """How many times as many replications decide what is too close to call."""
 
@@ -48,9 +55,15 @@ class _Judge:
 
     def _simulated(self, fleet: Fleet, effort: Effort) -> tuple[Comparison, ...]:
         unknown = dict.fromkeys(self.scenario.slos, float("inf"))
-        return compared(
+        found = compared(
             self.scenario, self.problem, fleet, unknown, effort, self.seed, self.progress
         )
+        for c in found:
+            if c.verdict == "too few to judge":
+                raise InputError(f"--repair: {c.statement} (--requests)")
+        if min(c.replications for c in found) < effort.replications:
+            raise KeyboardInterrupt  # fleets are compared on all their runs or not at all
+        return found
 
 
 def repaired(
@@ -63,17 +76,45 @@ def repaired(
 ) -> Answer:
     """``answer`` for the fleet that keeps every SLO in simulation, with what was added.
 
-    Raises InfeasibleError when stock and limits, or MOST_ADDED, end first.
+    ^C gives the fleet that was reached, and says so. The answer is infeasible, with the reason,
+    when stock and limits, or MOST_ADDED, end first.
     """
     judge = _Judge(scenario, problem, effort, seed, progress)
     planned = parse_fleet(answer.fleet or "", scenario.system.type_names)
-    fleet, found = planned, judge(planned)
-    while not _holds(found):
-        if sum(fleet.counts.values()) - sum(planned.counts.values()) >= MOST_ADDED:
-            raise InfeasibleError(_gave_up(f"{MOST_ADDED} more replicas are not enough", found))
-        fleet, found = _next(judge, problem, fleet, found)
+    fleet, stopped, reason = planned, list[str](), ""
+    found: tuple[Comparison, ...] = ()
+    try:
+        found = judge(planned)
+        while not _holds(found):
+            if sum(fleet.counts.values()) - sum(planned.counts.values()) >= MOST_ADDED:
+                raise InfeasibleError(_gave_up(f"{MOST_ADDED} more replicas are not enough", found))
+            fleet, found = _next(judge, problem, fleet, found)
+    except KeyboardInterrupt:
+        stopped = [STOPPED if found else NOT_JUDGED]
+    except InfeasibleError as error:
+        reason = str(error)
+    reached = _reached(scenario, problem, answer, seed, planned, fleet)
+    reached = reached.model_copy(update={"warnings": [*reached.warnings, *stopped]})
+    if reason:
+        reached = reached.model_copy(update={"status": "infeasible", "reason": reason})
+    if not found:
+        return reached
+    predicted = predictions(scenario, reached)
+    compared_now = tuple(replace(c, predicted=predicted[c.slo]) for c in found)
+    return with_comparisons(reached, compared_now)
+
+
+def _reached(
+    scenario: Scenario,
+    problem: AllocationProblem,
+    answer: Answer,
+    seed: int,
+    planned: Fleet,
+    fleet: Fleet,
+) -> Answer:
+    """The answer for ``fleet``: ``answer`` itself where nothing was added."""
     if fleet == planned:
-        return with_comparisons(answer, _with_predictions(scenario, answer, found))
+        return answer
     allocation = Allocation(
         "feasible",
         "repair",
@@ -83,8 +124,7 @@ def repaired(
         details={"repaired_from": answer.xpyd or "", "added": str(_added(planned, fleet))},
     )
     mended = answer_of(scenario, problem, allocation, seed)
-    mended = mended.model_copy(update={"single_type": answer.single_type})
-    return with_comparisons(mended, _with_predictions(scenario, mended, found))
+    return mended.model_copy(update={"single_type": answer.single_type})
 
 
 def _holds(found: tuple[Comparison, ...]) -> bool:
@@ -135,13 +175,6 @@ def _larger(problem: AllocationProblem, fleet: Fleet, now: tuple[Comparison, ...
 def _added(planned: Fleet, fleet: Fleet) -> Fleet:
     old = planned.counts
     return Fleet.of({key: n - old.get(key, 0) for key, n in fleet.counts.items()})
-
-
-def _with_predictions(
-    scenario: Scenario, answer: Answer, found: tuple[Comparison, ...]
-) -> tuple[Comparison, ...]:
-    predicted = predictions(scenario, answer)
-    return tuple(replace(c, predicted=predicted[c.slo]) for c in found)
 
 
 def _gave_up(what: str, found: tuple[Comparison, ...]) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.errors import InputError, UnsupportedError
 from pdalloc.fleet import PREFILL, ROLES, Dispatch, Fleet, Role, parse_both_roles, parse_fleet
-from pdalloc.planning.caveats import estimates_of, simulation_warnings
+from pdalloc.planning.caveats import FEW_FOR_P99, estimates_of, simulation_warnings
 from pdalloc.planning.effort import SEED, Effort
 from pdalloc.planning.simulation_answer import (
     EstimateAnswer,
@@ -17,9 +20,10 @@ from pdalloc.planning.simulation_answer import (
     SimulatedSlo,
     SimulationAnswer,
 )
-from pdalloc.records import RequestLog, sample_of
+from pdalloc.records import RequestLog
 from pdalloc.scenario import Scenario
 from pdalloc.simulation.attainment import Bound
+from pdalloc.simulation.setup import mean_context
 from pdalloc.simulation.statistics import Run, steady
 from pdalloc.simulation.summary import (
     PERCENTS,
@@ -33,10 +37,12 @@ from pdalloc.simulation.summary import (
 from pdalloc.simulation.traffic import Rates
 from pdalloc.slo.objective import METRICS, Slo
 from pdalloc.slo.statistics import Percentile
-from pdalloc.validation import verdict
+from pdalloc.validation import estimated, lost_share, value_of, verdict
 from pdalloc.version import provenance
 
 Progress = Callable[[int, int], None]
+TYPICAL_BATCH = 32.0
+"""Decoding requests among whom a step's time is shared, for the split of co-located pools."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +99,26 @@ def simulate(
         _engine(engine),
     )
     answer = _answer(scenario, fleet, rates, summary, requests, cost)
-    warnings = routing + simulation_warnings(scenario, fleet, answer)
+    warnings = [
+        *routing,
+        *simulation_warnings(scenario, fleet, answer),
+        *_few(scenario, first[0]),
+        *effort.unseen(scenario.system, scenario.options),
+    ]
     produced = provenance(f"simulate ({engine})", seed)
     answer = answer.model_copy(update={"warnings": warnings, "produced_by": produced})
     return Simulation(answer, first[0])
+
+
+def _few(scenario: Scenario, log: RequestLog) -> list[str]:
+    """Classes of which a replication has too few requests for a P99."""
+    kept = log.traffic_class[steady(log) & log.finished]
+    counts = np.bincount(kept, minlength=len(scenario.system.workload.classes))
+    return [
+        f"{c.name}: {count} requests a replication are few for a P99; ask for more --requests"
+        for c, count in zip(scenario.system.workload.classes, counts, strict=True)
+        if count < FEW_FOR_P99
+    ]
 
 
 def _engine(name: str) -> Callable[..., Run]:
@@ -126,6 +148,10 @@ def rates_for(
             )
     if all(len(fleet.in_role(role)) == 1 for role in ROLES):
         return dict.fromkeys(fleet.counts, problem.demand), []
+    if scenario.options.colocated is not None:
+        return _by_work(scenario, fleet), [
+            "co-located types share the traffic by how fast they serve a mean request"
+        ]
     try:
         return problem.capacity.best_route(fleet, problem.demand), []
     except UnsupportedError:
@@ -133,6 +159,27 @@ def rates_for(
         at_random = replace(scenario, system=replace(scenario.system, dispatch=dispatch))
         rates = at_random.problem().capacity.best_route(fleet, problem.demand)
         return rates, ["pools share the traffic as they would under random dispatch in each"]
+
+
+def _by_work(scenario: Scenario, fleet: Fleet) -> Rates:
+    """Requests/s of co-located pools, by replicas over the seconds that a request costs one.
+
+    A request costs its prefill and its share of steps at a batch of TYPICAL_BATCH.
+    """
+    system = scenario.system
+    mix = system.workload.mix()
+    steps, context = system.decode_steps(mix), TYPICAL_BATCH * mean_context(system)
+    speed = {}
+    for pool in fleet.in_role(PREFILL):
+        latency = system.replica_types[pool.replica_type].latency
+        prefill = float(mix.weight @ latency.prefill_seconds(mix.prompt, mix.cached))
+        step = float(latency.step_seconds(np.array([TYPICAL_BATCH]), np.array([context]))[0])
+        cost = prefill + float(mix.weight @ steps) * step / TYPICAL_BATCH
+        speed[pool.replica_type] = pool.replicas / cost
+    total = sum(speed.values())
+    return {
+        (role, name): scenario.demand * x / total for role in ROLES for name, x in speed.items()
+    }
 
 
 def request_bounds(slos: Sequence[Slo], classes: Sequence[str]) -> list[Bound]:
@@ -167,22 +214,14 @@ def _of_classes(scenario: Scenario, run: Run, overall: Mapping[str, float]) -> d
     """
     values: dict[str, float] = {}
     classes = [c.name for c in scenario.system.workload.classes]
-    kept = steady(run.log) & run.log.finished
+    kept = steady(run.log)
     for q, name in enumerate(classes):
         mine = kept & (run.log.traffic_class == q)
-        if not mine.any():
-            raise InputError(
-                f"too few requests to judge class {name!r}: in some replication none of them got "
-                "its answer; simulate more (--requests)"
-            )
-        of_it = overall if len(classes) == 1 else latencies(run, mine)
+        of_it = overall if len(classes) == 1 else latencies(run, mine & run.log.finished)
         values |= {f"{name} {key}": x for key, x in of_it.items()}
         for slo in scenario.slos:
             if slo.traffic_class == name:
-                times = getattr(run.log, slo.metric, None)
-                sample = run.gap_sample(mine) if times is None else sample_of(times[mine])
-                # One-token answers have no gap.
-                values[_key(slo)] = slo.statistic.of_sample(sample) if sample.size else 0.0
+                values[_key(slo)] = value_of(slo, run, mine, lost_share(run, mine))
     return values
 
 
@@ -260,16 +299,17 @@ def _estimate(estimate: Estimate) -> EstimateAnswer:
 def _slos(scenario: Scenario, summary: Summary) -> list[SimulatedSlo]:
     found = []
     for slo in scenario.slos:
-        estimate = summary.numbers[_key(slo)]
+        value, half_width = estimated(summary.samples[_key(slo)])
+        known = math.isfinite(value)
         found.append(
             SimulatedSlo(
                 traffic_class=slo.traffic_class,
                 metric=slo.metric,
                 statistic=slo.statistic.name,
                 bound_s=slo.bound,
-                simulated_s=estimate.value,
-                half_width_s=estimate.half_width,
-                verdict=verdict(slo, estimate.value, estimate.half_width),
+                simulated_s=value if known else None,
+                half_width_s=half_width if known else None,
+                verdict=verdict(slo, value, half_width),
             )
         )
     return found
@@ -295,5 +335,5 @@ def _latencies(scenario: Scenario, numbers: Mapping[str, EstimateAnswer]) -> lis
 def _words(scenario: Scenario, bound: Bound) -> str:
     classes = scenario.system.workload.classes
     of = f" of {classes[bound.traffic_class or 0].name}" if len(classes) > 1 else ""
-    share = f" ({bound.share:.3g} of its gaps)" if bound.metric == "itl" else ""
-    return f"{bound.metric.upper()}{of} <= {bound.seconds:g} s{share}"
+    share = f" ({100 * bound.share:.3g} % of its gaps)" if bound.metric == "itl" else ""
+    return f"{bound.metric.upper()}{of} <= {1e3 * bound.seconds:g} ms{share}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
-from pdalloc.planning.answer import Block
+from pdalloc.planning.answer import Block, Verdict
 
 
 class EstimateAnswer(Block):
@@ -17,15 +17,17 @@ class EstimateAnswer(Block):
 
 
 class SimulatedSlo(Block):
-    """One SLO over all requests of its class that got their whole answer, seconds."""
+    """One SLO over all requests of its class; who got no answer is later than any."""
 
     traffic_class: str
     metric: str
     statistic: str
     bound_s: float
-    simulated_s: float
-    half_width_s: float
-    verdict: Literal["keeps", "breaks", "too close to call"]
+    simulated_s: float | None = Field(
+        description="None: too few requests to judge, or infinite: too many got no answer"
+    )
+    half_width_s: float | None
+    verdict: Verdict
 
 
 class LatencyAnswer(Block):

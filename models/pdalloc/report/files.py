@@ -46,10 +46,10 @@ def write_outputs(scenario: Scenario, answer: Answer, out: Path) -> None:
         (out / name).unlink(missing_ok=True)
 
 
-def write_simulation(simulation: Simulation, out: Path) -> None:
-    """simulation.json and its figure in both formats, in folder ``out``.
+def simulation_files(simulation: Simulation, out: Path) -> dict[Path, bytes]:
+    """simulation.json and its figure in both formats, in folder ``out``, which is made.
 
-    Raises InputError when ``out`` cannot be written.
+    Raises InputError when it cannot be made.
     """
     from pdalloc.report.simulation_figure import simulation_figure
     from pdalloc.report.style import figure_bytes
@@ -58,7 +58,15 @@ def write_simulation(simulation: Simulation, out: Path) -> None:
     contents = {SIMULATION: (simulation.answer.to_json() + "\n").encode()}
     contents |= {f"{SIMULATION_FIGURE}.{kind}": figure_bytes(figure, kind) for kind in KINDS}
     _make_folder(out)
-    _replace({out / name: content for name, content in contents.items()})
+    return {out / name: content for name, content in contents.items()}
+
+
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Write all files, or none: readers see the old ones or the new ones.
+
+    Raises InputError when one cannot be written.
+    """
+    _replace(contents)
 
 
 def _make_folder(out: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from pdalloc.planning.simulation_answer import EstimateAnswer, SimulationAnswer
 from pdalloc.report.table import (
     add_row,
+    digits_of,
     new_table,
     number,
     say,
@@ -28,7 +28,8 @@ STAGE_NAMES = {
     "queue_decode": "waiting for a slot",
     "in_decode": "decoding",
 }
-LOOKS = {"keeps": "", "breaks": "red", "too close to call": "yellow"}
+LOOKS = {"keeps": "", "too close to call": "yellow", "too few to judge": "yellow", "breaks": "red"}
+"""A verdict's colour; each verdict is worse than the one before."""
 
 
 def print_simulation(answer: SimulationAnswer, console: Console | None = None) -> None:
@@ -52,9 +53,8 @@ def print_simulation(answer: SimulationAnswer, console: Console | None = None) -
 
 
 def worst_verdict(answer: SimulationAnswer) -> str:
-    """``breaks`` if any SLO breaks, else ``too close to call`` if any is, else ``keeps``."""
-    found = {slo.verdict for slo in answer.slos}
-    return next(v for v in ("breaks", "too close to call", "keeps") if v in found)
+    """The worst of all SLOs' verdicts."""
+    return max((slo.verdict for slo in answer.slos), key=list(LOOKS).index)
 
 
 def headline(answer: SimulationAnswer) -> str:
@@ -65,6 +65,7 @@ def headline(answer: SimulationAnswer) -> str:
         "keeps": "keeps every SLO in simulation",
         "breaks": "breaks an SLO in simulation",
         "too close to call": "is too close to call",
+        "too few to judge": "saw too few requests to be judged",
     }[worst_verdict(answer)]
     return f"{fleet} on {gpus} {found}, {usd(answer.cost_usd_per_hour)} USD/h"
 
@@ -81,7 +82,7 @@ def effort(answer: SimulationAnswer) -> str:
 def with_interval(estimate: EstimateAnswer, plus_minus: str, scale: float, unit: str) -> str:
     """``777 ± 12 ms``: both to the second digit of the half-width."""
     half = estimate.half_width * scale
-    digits = min(max(1 - math.floor(math.log10(half)), 0), 6) if half > 1e-9 else 2
+    digits = digits_of(half)
     return f"{estimate.value * scale:.{digits}f} {plus_minus} {half:.{digits}f}{unit}"
 
 
@@ -97,9 +98,12 @@ def _slos(answer: SimulationAnswer, plus_minus: str) -> Table:
     table = new_table("SLOs", columns)
     for s in answer.slos:
         name = s.statistic if s.statistic == "mean" else s.statistic.upper()
-        value = EstimateAnswer(value=s.simulated_s, half_width=s.half_width_s)
+        value = "-"
+        if s.simulated_s is not None and s.half_width_s is not None:
+            estimate = EstimateAnswer(value=s.simulated_s, half_width=s.half_width_s)
+            value = _time(estimate, plus_minus)
         cells = [s.traffic_class] if several else []
-        cells += [f"{s.metric.upper()} {name}", seconds(s.bound_s), _time(value, plus_minus)]
+        cells += [f"{s.metric.upper()} {name}", seconds(s.bound_s), value]
         add_row(table, *cells, s.verdict, look=LOOKS[s.verdict])
     return table
 

@@ -164,6 +164,8 @@ def verdict(slo: SloAnswer) -> str:
     words = "kept, binding" if slo.binding else "kept"
     if slo.simulated_verdict == "breaks":
         return f"{words}; simulated BROKEN"
+    if slo.simulated_verdict == "too few to judge":
+        return f"{words}; too few simulated"
     return words + (
         "; simulation too close" if slo.simulated_verdict == "too close to call" else ""
     )
@@ -180,8 +182,19 @@ def measured(slo: SloAnswer, plus_minus: str) -> str:
         return seconds(slo.simulated_s)
     scale, unit = (1e3, "ms") if slo.simulated_s < 9.9995 else (1.0, "s")
     half = slo.simulated_half_width_s * scale
-    digits = max(1 - math.floor(math.log10(half)), 0) if half > 0 else 2
+    digits = digits_of(half)
     return f"{slo.simulated_s * scale:.{digits}f} {plus_minus} {half:.{digits}f} {unit}"
+
+
+def digits_of(half_width: float) -> int:
+    """Decimals that show a half-width to its second digit, six at most.
+
+    >>> digits_of(0.0123), digits_of(12.3), digits_of(0.0)
+    (3, 0, 2)
+    """
+    if half_width <= 1e-9:
+        return 2
+    return min(max(1 - math.floor(math.log10(half_width)), 0), 6)
 
 
 def agreement(slo: SloAnswer) -> str:

@@ -227,11 +227,17 @@ def _stock(spec: ScenarioSpec) -> dict[str, int]:
 
 def _traffic_class(t: TrafficSpec, llm: Llm, where: str) -> TrafficClass:
     lengths = _lengths(t, where)
-    per_request = lengths.mean_prompt + lengths.mean_output
-    if "tok" in str(t.rate):
-        rate = parse_quantity(t.rate, "tokens_rate", f"{where}.rate") / per_request
-    else:
+    if "tok" not in str(t.rate):
         rate = parse_quantity(t.rate, "requests_rate", f"{where}.rate")
+        return _class_at(rate, t, lengths, llm, where)
+    tokens = parse_quantity(t.rate, "tokens_rate", f"{where}.rate")
+    per_request = _class_at(1.0, t, lengths, llm, where).mean_tokens
+    return _class_at(tokens / per_request, t, lengths, llm, where)
+
+
+def _class_at(
+    rate: float, t: TrafficSpec, lengths: LengthLaw, llm: Llm, where: str
+) -> TrafficClass:
     with located(where):
         scv = 1.0 if t.arrival_scv is None else t.arrival_scv
         plain = TrafficClass(t.name, rate, lengths, scv, t.prefix_hit_rate)

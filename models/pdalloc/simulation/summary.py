@@ -15,7 +15,7 @@ from its first arrival to its last. Numbers carry their unit in their name:
 ``recomputes_per_request``     mean times that a KV cache was lost at decode
 ``utilisation prefill/x``      share of the window a replica of the pool works, mean
 ``queue_prefill`` ...          mean number of requests in each stage over the window
-``usd_per_mtoken``             per million prompt and output tokens of finished requests;
+``usd_per_mtoken``             per million prompt and output tokens of requests that finish;
                                ``usd_per_mtoken_output`` per million output tokens
 ``littles_law_gap``            N / (lambda T) - 1
 =============================  ===========================================================
@@ -23,6 +23,7 @@ from its first arrival to its last. Numbers carry their unit in their name:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -77,10 +78,12 @@ class Estimate:
 class Summary:
     """Numbers with their intervals, over ``replications`` runs of ``asked``.
 
-    Fewer than asked were done where somebody pressed ^C.
+    ``samples`` has each number's values, one per run. Fewer runs than asked were done where
+    somebody pressed ^C.
     """
 
     numbers: Mapping[str, Estimate]
+    samples: Mapping[str, Sequence[float]]
     replications: int
     asked: int
 
@@ -116,7 +119,9 @@ def replicate(
     except KeyboardInterrupt:
         if len(found) < 2:
             raise
-    return Summary(combined(found), len(found), replications)
+    shared = [name for name in found[0] if all(name in run for run in found)]
+    samples = {name: [run[name] for run in found] for name in shared}
+    return Summary(combined(found), samples, len(found), replications)
 
 
 def part_of(progress: Progress | None, done: int, replications: int) -> Progress | None:
@@ -127,8 +132,12 @@ def part_of(progress: Progress | None, done: int, replications: int) -> Progress
 
 
 def combined(measured: Sequence[Mapping[str, float]]) -> dict[str, Estimate]:
-    """An interval per number, over replications; numbers that one of them lacks are left out."""
-    names = [name for name in measured[0] if all(name in run for run in measured)]
+    """An interval per number, over replications; those that one of them lacks are left out."""
+
+    def everywhere(name: str) -> bool:
+        return all(math.isfinite(run.get(name, math.nan)) for run in measured)
+
+    names = filter(everywhere, measured[0])
     return {name: Estimate(*interval([run[name] for run in measured])) for name in names}
 
 
@@ -156,7 +165,7 @@ def measure(
         "littles_law_gap": littles_law(log)[2],
     }
     if usd_per_hour is not None:
-        values |= _cost(kept, usd_per_hour * (end - start) / 3600.0)
+        values |= _cost(log, start, end, usd_per_hour)
     return values
 
 
@@ -258,9 +267,11 @@ def _mean_numbers(log: RequestLog) -> dict[str, float]:
     }
 
 
-def _cost(kept: RequestLog, usd: float) -> dict[str, float]:
-    """Cost of the window, ``usd``, per million tokens of its requests that finished."""
-    done = kept.select(kept.finished)
+def _cost(log: RequestLog, start: float, end: float, usd_per_hour: float) -> dict[str, float]:
+    """Cost of the window [start, end] (s) per million tokens of the requests it finishes."""
+    with np.errstate(invalid="ignore"):
+        done = log.select(log.finished & (log.finish >= start) & (log.finish <= end))
+    usd = usd_per_hour * (end - start) / 3600.0
     output = int(done.output_tokens.sum())
     tokens = {"usd_per_mtoken": output + int(done.prompt_tokens.sum())}
     tokens |= {"usd_per_mtoken_output": output}

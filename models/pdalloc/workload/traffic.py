@@ -16,7 +16,7 @@ RATE_TOLERANCE = 1e-6
 """Relative difference allowed between a class's rate and that of its arrival process."""
 
 
-MOST_RATE = 1e9
+LEAST_RATE, MOST_RATE = 1e-9, 1e9
 """Requests/s beyond which a rate is taken for a slip."""
 
 
@@ -44,6 +44,8 @@ class TrafficClass:
             raise InputError(f"{where}: rate must be positive and finite, got {self.rate:g} req/s")
         if self.rate > MOST_RATE:
             raise InputError(f"{where}: {self.rate:g} req/s is more than any service has; mend it")
+        if self.rate < LEAST_RATE:
+            raise InputError(f"{where}: {self.rate:g} req/s is next to nothing; mend its unit")
         if not np.isfinite(self.arrival_scv) or self.arrival_scv < 0:
             raise InputError(f"{where}: arrival_scv must be finite and not negative")
         if not 0.0 <= self.prefix_hit_rate < 1.0:
@@ -60,6 +62,12 @@ class TrafficClass:
     def process(self) -> ArrivalProcess:
         """How its requests arrive."""
         return self.arrivals or Renewal(self.rate, self.arrival_scv)
+
+    @property
+    def mean_tokens(self) -> float:
+        """Mean prompt plus output tokens of one of its requests."""
+        points = self.points()
+        return float(points.weight @ (points.prompt + points.output))
 
     def points(self) -> RequestMix:
         """The law of one of its requests; for sessions a fixed sample of turns.
@@ -112,8 +120,8 @@ class Workload:
 
     @property
     def tokens_per_second(self) -> float:
-        """Offered prompt plus output tokens/s."""
-        return sum(c.rate * (c.lengths.mean_prompt + c.lengths.mean_output) for c in self.classes)
+        """Offered prompt plus output tokens/s; a session's prompts hold what was said before."""
+        return sum(c.rate * c.mean_tokens for c in self.classes)
 
     @property
     def arrival_scv(self) -> float:

@@ -42,6 +42,8 @@ class ArrivalProcess(Protocol):
         ...
 
 
+MOST_PIECES = 10_000_000
+"""Pieces of constant rate that a stream may be made of."""
 CYCLES = 50
 """Bursts or sessions that a typical run has at least, one after another."""
 
@@ -62,6 +64,15 @@ def check_rates(what: str, rates: tuple[float, ...], seconds: tuple[float, ...])
         raise InputError(f"{what}: rates must be finite and not negative, one above 0 req/s")
     for duration in seconds:
         check_positive(f"{what}: a duration", duration, "s")
+
+
+def check_pieces(what: str, pieces: float) -> None:
+    """Raise InputError when a stream would be made of too many pieces of constant rate."""
+    if pieces > MOST_PIECES:
+        raise InputError(
+            f"{what}: {pieces:.3g} changes of rate in one run; let each last longer, or give the "
+            "mean rate"
+        )
 
 
 def inverted(time: Array, expected: Array, level: Array) -> Array:

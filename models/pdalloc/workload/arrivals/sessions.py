@@ -20,6 +20,8 @@ import numpy as np
 from pdalloc.errors import InputError
 from pdalloc.workload.arrivals.process import CYCLES, Array, Ints, check_positive
 
+MOST_THINKING = 1e7
+"""Sessions that may be under way when a simulation begins."""
 SAMPLED = 2000
 """Turns that stand for all turns where a formula needs their law."""
 
@@ -70,7 +72,13 @@ class Sessions:
     def conversations(self, count: int, rng: np.random.Generator) -> tuple[Array, Ints, Ints]:
         """The first ``count`` turns: (times in s, session numbers, turns from 0); (count,)."""
         q = 1.0 - 1.0 / self.turns
-        old = rng.poisson(self.session_rate * (self.turns - 1.0) * self.think)
+        thinking = self.session_rate * (self.turns - 1.0) * self.think
+        if thinking > MOST_THINKING:
+            raise InputError(
+                f"{thinking:.3g} sessions think at any time, more than a simulation holds "
+                f"({MOST_THINKING:.3g}): shorten think, or leave sessions out"
+            )
+        old = rng.poisson(thinking)
         # As many new sessions as turns: the count-th turn comes no later than their last start.
         start = np.concatenate(
             [

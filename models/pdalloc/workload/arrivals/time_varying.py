@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pdalloc.errors import InputError
-from pdalloc.workload.arrivals.process import Array, check_rates, inverted
+from pdalloc.workload.arrivals.process import Array, check_pieces, check_rates, inverted
 
 DAYS = 5
 """A run this many profiles long loses less than one of them to warm-up and cool-down."""
@@ -50,6 +50,8 @@ class TimeVarying:
         level = np.cumsum(rng.exponential(size=count))
         seconds, rates = np.array(self.seconds), np.array(self.rates)
         once = float(rates @ seconds)
+        if self.periodic:
+            check_pieces("a rate profile", len(seconds) * float(level[-1]) / once)
         rounds = 1 + int(level[-1] / once) if self.periodic else 1
         stay, rate = np.tile(seconds, rounds), np.tile(rates, rounds)
         if not self.periodic:
