@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from pdalloc.errors import InputError, UnsupportedError
 from pdalloc.fleet import Fleet, parse_fleet
-from pdalloc.planning import Answer, Effort, evaluate, plan, repair
+from pdalloc.planning import Answer, Effort, evaluate, judged, plan, repair
 from pdalloc.planning.judged import NOT_JUDGED
 from pdalloc.scenario import Scenario, load_scenario
 from pdalloc.simulation import fast
@@ -268,7 +268,7 @@ def test_a_stopped_repair_keeps_what_it_reached(
     made, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     """^C in the simulation of a fleet: the plan, or the fleet before, and a word about it."""
-    real, looks = repair.compared, []
+    real, looks = judged.compared, list[Any]()
 
     def until_stopped(*arguments: Any) -> Any:
         if len(looks) == after:
@@ -300,8 +300,8 @@ def test_most_is_mended_per_dollar(made, monkeypatch: pytest.MonkeyPatch) -> Non
     now, *_ = found = [
         (Comparison(slo, 0.0, slo.bound + over[fleet], 0.0, 4),) for fleet in (planned, dear, cheap)
     ]
-    judged = dict(zip((planned, dear, cheap), found, strict=True))
-    chosen, _ = repair._next(judged.__getitem__, problem, planned, now)
+    known = dict(zip((planned, dear, cheap), found, strict=True))
+    chosen, _ = repair._next(cast(Any, known.__getitem__), problem, planned, now)
     assert chosen == cheap
 
 

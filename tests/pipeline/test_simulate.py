@@ -73,6 +73,7 @@ def test_utilisation_stages_and_little(made, mm1: Simulation) -> None:
 
 def test_verdicts_are_those_of_the_intervals(mm1: Simulation) -> None:
     for slo in mm1.answer.slos:
+        assert slo.simulated_s is not None and slo.half_width_s is not None
         low, high = slo.simulated_s - slo.half_width_s, slo.simulated_s + slo.half_width_s
         expected = "keeps" if high < slo.bound_s else "breaks" if low > slo.bound_s else None
         assert slo.verdict == (expected or "too close to call")

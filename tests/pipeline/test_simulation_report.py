@@ -90,7 +90,7 @@ def test_every_slo_is_a_row_of_bound_interval_and_verdict(case: Case) -> None:
         starts = [slo.traffic_class] if several else []
         found = row(text, *starts, slo.metric.upper(), name, *seconds(slo.bound_s).split())
         interval = "-"
-        if slo.simulated_s is not None:
+        if slo.simulated_s is not None and slo.half_width_s is not None:
             interval = with_interval(estimate(slo.simulated_s, slo.half_width_s), "±", 1e3, " ms")
         assert found.endswith(f"{interval} {slo.verdict}")
 

@@ -158,7 +158,7 @@ def test_every_request_ends_and_who_finishes_has_all_its_tokens(case: Case) -> N
     assert np.array_equal(log.left[finished], log.finish[finished])
     assert np.isnan(log.prefill_start[~finished]).all()
     assert np.all(log.left >= log.arrival)
-    for i in np.flatnonzero(finished):
+    for i in np.flatnonzero(finished).tolist():
         gaps = run.gaps(np.arange(len(log)) == i)
         assert len(gaps) == log.output_tokens[i] - 1
         assert gaps.sum() == pytest.approx(log.finish[i] - log.first_token[i], abs=1e-9)

@@ -179,7 +179,7 @@ def test_replications_are_independent_reproducible_and_counted(lab) -> None:
 def test_an_interrupted_study_keeps_the_runs_that_were_done(lab, done: int) -> None:
     """^C in run ``done``: with two or more before it there is an interval over those."""
     s, fleet, rates = lab.system(rate=0.2), lab.fleet(), {(PREFILL, "r"): 1.0, (DECODE, "r"): 1.0}
-    runs = []
+    runs: list[Run] = []
 
     def until_interrupted(*arguments):
         if len(runs) == done:
