@@ -238,11 +238,11 @@ def test_what_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> No
     check_writable([tmp_path / "a.json", tmp_path / "log.csv"], tmp_path / "new" / "out")
     check_writable([], None)
     (tmp_path / "file").write_text("x")
-    for files, folder, words in (
+    for wanted, folder, words in (
         ([tmp_path / "no" / "a.json"], None, "its folder is not there"),
         ([tmp_path], None, "it is a folder"),
         ([], tmp_path / "file" / "out", "cannot make this folder"),
     ):
         with pytest.raises(InputError, match=words):
-            check_writable(files, folder)
+            check_writable(wanted, folder)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
