@@ -85,15 +85,24 @@ class SingleServerWait(Law):
             nobody: Array = np.eye(1, points)[0]
             return nobody
         step = step / self.stretch
-        residual = self._residual_lattice(step, points)
-        size = 2 * points
-        tilt = np.exp(-ALIASING / size * np.arange(points))
-        transform = np.fft.rfft(residual * tilt, size)
-        wait = np.fft.irfft((1 - self.utilisation) / (1 - self.utilisation * transform), size)
-        masses: Array = np.clip(wait[:points] / tilt, 0.0, None)
-        return masses
+        return geometric_sum(self._residual_lattice(step, points), self.utilisation)
 
     def _residual_lattice(self, step: float, points: int) -> Array:
         """Mean-preserving masses of the residual service time, from E[((S-x)+)^2]/(2E[S])."""
         square = self.service.excess_square(grid(step, points + 1))
         return masses_of(square / (2.0 * self.service.mean), step)
+
+
+def geometric_sum(terms: Array, rho: float, first: Array | None = None) -> Array:
+    """Masses of ``first`` plus a geometric number, P(N = j) = (1-rho) rho^j, of ``terms``.
+
+    Lattice masses, all of one length; ``first`` is 0 if left out.
+    """
+    size = 2 * len(terms)
+    tilt = np.exp(-ALIASING / size * np.arange(len(terms)))
+    transform = (1 - rho) / (1 - rho * np.fft.rfft(terms * tilt, size))
+    if first is not None:
+        transform *= np.fft.rfft(first * tilt, size)
+    wait = np.fft.irfft(transform, size)[: len(terms)] / tilt
+    masses: Array = np.clip(wait, 0.0, None)
+    return masses

@@ -1,0 +1,92 @@
+r"""GI/G/1 exactly on a lattice: the wait as the maximum of a random walk.
+
+With X = S - A (service minus gap) the stationary wait is the maximum of the walk with steps
+X, and Spitzer's (1956) identity gives its transform,
+
+.. math:: E z^W = \exp \sum_{k>0} a_k (z^k - 1), \qquad
+          \sum_k a_k z^k = -\log\big(1 - E z^X\big).
+
+The a_k come from one FFT: the zero of 1 - E z^X at z = 1 is divided out as 1 - 1/z, which adds
+to negative k only. Round robin over c servers is this law with gaps that are sums of c arrival
+gaps; with constant service it is also M/D/c.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pdalloc.laws import Array, Atoms, StopLossLaw, constant, grid, masses_of
+
+POINTS = 1 << 14
+"""Lattice points over the period: half of it for waits, half for the walk's way down."""
+TAILS = 36.0
+"""The period holds this many heavy-traffic mean waits on either side of 0."""
+GAPS = 20.0
+"""And this many mean gaps."""
+
+Transform = Callable[[NDArray[np.complex128]], NDArray[np.complex128]]
+
+
+def gamma_gaps(mean: float, scv: float) -> StopLossLaw:
+    """Law of a gap of ``mean`` seconds: gamma with squared coefficient of variation ``scv``."""
+    from pdalloc.queueing.request_tpot import GammaMixture
+
+    if scv <= 0.0:
+        return constant(mean)
+    return GammaMixture(np.array([mean]), np.array([scv * mean**2]), np.ones(1))
+
+
+def walk_wait(
+    service: StopLossLaw, gap: StopLossLaw, keep: float = 1.0, points: int = POINTS
+) -> Atoms:
+    """Law of the wait in seconds of one server, E[S] < E[gap] / keep.
+
+    ``gap`` is the law of one gap; with ``keep`` < 1 each arrival is kept with that
+    probability (random splitting), so that a gap is a geometric sum.
+    """
+    mean_gap = gap.mean / keep
+    gap_square = gap.scv * keep + 1.0 - keep  # SCV of the thinned gaps
+    drift = mean_gap - service.mean
+    variance = service.scv * service.mean**2 + gap_square * mean_gap**2
+    reach = max(TAILS * variance / (2.0 * drift), GAPS * mean_gap, 2.0 * service.mean)
+    # a step that divides the mean service keeps constant service exact
+    step = service.mean / max(math.ceil(service.mean * points / (2.0 * reach)), 1)
+    steps = _transform(service, step, points) * np.conj(_gaps(gap, keep, step, points))
+    angle = 2.0 * np.pi * np.arange(points // 2 + 1) / points
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = (1.0 - steps) / (1.0 - np.exp(1j * angle))
+    ratio[0] = drift / step
+    log = np.log(np.abs(ratio)) + 1j * np.unwrap(np.angle(ratio))
+    coefficients = -np.fft.irfft(log, points)[: points // 2]
+    coefficients[0] = 0.0
+    climbs = np.clip(coefficients, 0.0, None)
+    masses = np.fft.irfft(np.exp(np.fft.rfft(climbs, points) - climbs.sum()), points)
+    waits = np.clip(masses[: points // 2], 0.0, None)
+    return Atoms(grid(step, points // 2), waits / waits.sum())
+
+
+def _transform(law: StopLossLaw, step: float, points: int) -> NDArray[np.complex128]:
+    """E z^T on the unit circle (numpy's sign) of the mean-preserving lattice law."""
+    masses = masses_of(law.stop_loss(grid(step, points + 1)), step)
+    return np.fft.rfft(masses / masses.sum())
+
+
+def _gaps(law: StopLossLaw, keep: float, step: float, points: int) -> NDArray[np.complex128]:
+    one = _transform(law, step, points)
+    return keep * one / (1.0 - (1.0 - keep) * one)
+
+
+def p_positive(wait: Atoms) -> float:
+    """P(W > 0): a lattice law has half of the first cell's mass in its point at 0."""
+    return float(1.0 - wait.weights[0] + 0.5 * wait.weights[1])
+
+
+def given_wait(wait: Atoms) -> Atoms:
+    """Law of W | W > 0 in seconds, with the share of the point at 0 that is not at 0."""
+    weights = wait.weights.copy()
+    weights[0] = 0.5 * weights[1]
+    return Atoms(wait.values, weights / weights.sum())
