@@ -47,7 +47,7 @@ class LeastResidualWait(Law):
         at, c = grid(step, points + 1), self.servers
         cells = np.diff(self.service.least_residual_integral(at, c)) / step
         first = -np.diff(cells, prepend=1.0)
-        more = masses_of(self.service.residual_stop_loss(c * at) / c, step)
+        more = masses_of(self.service.residual.stop_loss(c * at) / c, step)
         return geometric_sum(more, self.utilisation, first)
 
     def quantile(self, p: float) -> float:

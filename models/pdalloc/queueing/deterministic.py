@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 
 from pdalloc.laws import Array
-from pdalloc.queueing.erlang import log_poisson
+from pdalloc.queueing.erlang import erlang_c, log_poisson
 
 ADDED = 32
 """Terms that are added one by one."""
@@ -27,6 +27,10 @@ QUADRATURE = 48
 """Gauss-Legendre nodes in log n for the others."""
 EXPONENT = 40.0
 """Terms below exp(-EXPONENT) are left out."""
+NO_DISPERSION = 1e-8
+"""An index of dispersion this near 0 or 1 is taken as that."""
+THETA_RANGE = (-25.0, 25.0)
+"""Range of log theta."""
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(QUADRATURE)
 _FIRST = np.arange(1.0, ADDED + 1.0)
@@ -66,3 +70,35 @@ def _terms(n: Array, servers: float, utilisation: float) -> tuple[Array, Array]:
     late = gammainc(m, x)
     wait = (np.exp(log_poisson(m, x)) - (1.0 - utilisation) * late) / utilisation
     return wait, late / n
+
+
+@lru_cache(maxsize=4096)
+def time_scale(servers: float, utilisation: float) -> tuple[float, float]:
+    """(theta, W_D/W_M): where the dispersion law with constant service gives the exact M/D/c.
+
+    theta solves I_D(theta) = coth(theta/2) - 2/theta = 2 W_D/W_M - 1; 0 at one server, inf
+    where W_D = W_M.
+    """
+    from scipy.optimize import brentq
+
+    wait = erlang_c(servers, servers * utilisation) / (servers * (1.0 - utilisation))
+    ratio = mdc(servers, utilisation)[0] / wait
+    index = 2.0 * ratio - 1.0
+    if servers == 1 or index <= NO_DISPERSION:
+        return 0.0, ratio
+    if index >= 1.0 - NO_DISPERSION:
+        return math.inf, ratio
+
+    def gap(log_theta: float) -> float:
+        return constant_dispersion(math.exp(log_theta)) - index
+
+    return math.exp(brentq(gap, *THETA_RANGE)), ratio
+
+
+def constant_dispersion(theta: float) -> float:
+    """I_D(theta) = coth(theta/2) - 2/theta, about theta/6 for small theta.
+
+    >>> round(constant_dispersion(2.0), 6)  # coth(1) - 1
+    0.313035
+    """
+    return theta / 6.0 if theta < 1e-3 else 1.0 / math.tanh(0.5 * theta) - 2.0 / theta

@@ -13,20 +13,23 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from pdalloc.errors import InputError, UnstableError
+from pdalloc.fleet import Dispatch
 from pdalloc.laws import StopLossLaw
 from pdalloc.queueing.service import Service
 
-Dispatch = Literal["random", "round_robin", "least_loaded", "central_queue"]
+Gaps = Literal["gamma", "hyperexponential"]
+"""Law of independent gaps whose SCV is not 1; hyperexponential (balanced means) above 1 only."""
 
 
 @dataclass(frozen=True)
 class Station:
     """``servers`` replicas offered ``rate`` requests/s in all, ``service`` seconds each.
 
-    ``arrival_scv`` is that of the gaps between arrivals at the pool (1 is Poisson; others are
-    taken as independent gamma gaps where a law needs more). ``least_loaded`` is least assigned
-    unfinished work, the running request counted whole. Raises InputError for numbers that are
-    none, UnstableError at utilisation >= 1.
+    ``arrival_scv`` is that of the gaps between arrivals at the pool (1 is Poisson), ``gaps``
+    their law where a delay law needs more: at one server and SCV 4 the choice moves the mean
+    wait by up to 37 %. ``least_loaded`` is least assigned unfinished work, the running request
+    counted whole. Raises InputError for numbers that are none, UnstableError at utilisation
+    >= 1.
     """
 
     rate: float
@@ -34,6 +37,7 @@ class Station:
     servers: int = 1
     arrival_scv: float = 1.0
     dispatch: Dispatch = "central_queue"
+    gaps: Gaps = "gamma"
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.rate) or self.rate < 0:
@@ -48,6 +52,10 @@ class Station:
         if self.dispatch not in get_args(Dispatch):
             known = ", ".join(get_args(Dispatch))
             raise InputError(f"no dispatch rule {self.dispatch!r}; known: {known}")
+        if self.gaps not in get_args(Gaps):
+            raise InputError(f"no law of gaps {self.gaps!r}; known: {', '.join(get_args(Gaps))}")
+        if self.gaps == "hyperexponential" and self.arrival_scv <= 1.0:
+            raise InputError("hyperexponential gaps have an SCV above 1; use gaps: gamma")
         if self.utilisation >= 1.0:
             raise UnstableError(
                 f"{self.servers} servers are offered {self.rate:.4g} req/s of "
@@ -65,6 +73,11 @@ class Station:
         """rho = a / c."""
         return self.load / self.servers
 
+    @property
+    def poisson(self) -> Station:
+        """The same station under Poisson arrivals."""
+        return replace(self, arrival_scv=1.0, gaps="gamma")
+
     def at(self, rate: float) -> Station:
         """The same station offered ``rate`` requests/s."""
         return replace(self, rate=rate)
@@ -78,7 +91,10 @@ class Station:
         if not 0.0 < share <= 1.0:
             raise InputError(f"a share of traffic must be above 0 and at most 1, got {share:g}")
         scv = 1.0 + share * (self.arrival_scv - 1.0)
-        return replace(self, rate=share * self.rate, servers=servers, arrival_scv=scv)
+        gaps = self.gaps if scv > 1.0 else "gamma"
+        return replace(
+            self, rate=share * self.rate, servers=servers, arrival_scv=scv, gaps=gaps
+        )
 
 
 def station(
@@ -87,6 +103,7 @@ def station(
     servers: int = 1,
     arrival_scv: float = 1.0,
     dispatch: Dispatch = "central_queue",
+    gaps: Gaps = "gamma",
 ) -> Station:
     """A :class:`Station` from a bare law of service seconds."""
-    return Station(rate, Service(law), servers, arrival_scv, dispatch)
+    return Station(rate, Service(law), servers, arrival_scv, dispatch, gaps)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from pdalloc.laws import Law
 from pdalloc.queueing.delay_law import Claim, DelayLaw
-from pdalloc.queueing.random_walk import gamma_gaps, given_wait, walk_wait
+from pdalloc.queueing.random_walk import gap_law, given_wait, walk_wait
 
 
 class MDc(DelayLaw):
@@ -35,7 +35,7 @@ class MDc(DelayLaw):
 
     def _shape(self) -> Law:
         c, rate = self.station.servers, self.station.rate
-        return given_wait(walk_wait(self.station.service.law, gamma_gaps(c / rate, 1.0 / c)))
+        return given_wait(walk_wait(self.station.service.law, gap_law(c / rate, 1.0 / c)))
 
 
 LAW = MDc

@@ -2,8 +2,8 @@ r"""GI/G/1 exactly on a lattice: round robin, and random dispatch of bursty arri
 
 Each server is a queue of its own. Under round robin it gets every c-th request: gaps are sums
 of c arrival gaps, of SCV :math:`c_a^2 / c` (Erlang-c for Poisson arrivals). Under random
-dispatch it gets each with probability 1/c: gaps are geometric sums. Exact for independent
-gamma gaps; other streams of the same SCV differ.
+dispatch it gets each with probability 1/c: gaps are geometric sums. Exact for
+independent gaps of the station's law.
 
 * seconds; any service law and arrival SCV
 * Spitzer (1956), "A combinatorial lemma and its application to probability theory",
@@ -23,9 +23,9 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
-from pdalloc.laws import Atoms, Law
+from pdalloc.laws import Law
 from pdalloc.queueing.delay_law import Claim, DelayLaw
-from pdalloc.queueing.random_walk import gamma_gaps, given_wait, p_positive, walk_wait
+from pdalloc.queueing.random_walk import LatticeLaw, gap_law, given_wait, p_positive, walk_wait
 
 
 class SingleServers(DelayLaw):
@@ -35,13 +35,13 @@ class SingleServers(DelayLaw):
     claim = Claim(dispatch=("round_robin", "random"), arrival_scv=(0.0, math.inf))
 
     @cached_property
-    def _walk(self) -> Atoms:
-        c, rate, scv = self.station.servers, self.station.rate, self.station.arrival_scv
-        if self.station.dispatch == "random":
-            gap, keep = gamma_gaps(1.0 / rate, scv), 1.0 / c
-        else:
-            gap, keep = gamma_gaps(c / rate, scv / c), 1.0
-        return walk_wait(self.station.service.law, gap, keep)
+    def _walk(self) -> LatticeLaw:
+        at, law = self.station, self.station.service.law
+        if at.dispatch == "random":
+            return walk_wait(law, gap_law(1.0 / at.rate, at.arrival_scv, at.gaps), keep=1.0 / at.servers)
+        if at.gaps == "gamma":  # gamma gaps add up to gamma gaps
+            return walk_wait(law, gap_law(at.servers / at.rate, at.arrival_scv / at.servers))
+        return walk_wait(law, gap_law(1.0 / at.rate, at.arrival_scv, at.gaps), every=at.servers)
 
     def _mean_wait(self) -> float:
         return self._walk.mean
