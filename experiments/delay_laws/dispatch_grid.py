@@ -2,7 +2,7 @@
 
     python experiments/delay_laws/dispatch_grid.py
 
-Prefill only: prompts of one output token through pdalloc.simulation.fast. Every cell under
+Cells that the file holds already are kept. Prefill only: prompts of one output token through pdalloc.simulation.fast. Every cell under
 ``least_loaded`` also runs under a central queue with the same draws; the ratio of the two mean
 waits has a far smaller error than either. Writes tests/data/queueing/dispatch_grid.csv, one
 row per cell, times in mean services; ``_ci`` are 95 % half-widths over replications. Minutes.
@@ -11,7 +11,7 @@ row per cell, times in mean services; ``_ci`` are 95 % half-widths over replicat
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import get_args
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from experiments.delay_laws.services import tokens
-from experiments.results import Row, write_csv
+from experiments.results import Row, read_csv, write_csv
 
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Dispatch, Fleet
 from pdalloc.hardware.gpu import Gpu
@@ -54,6 +54,8 @@ def cells() -> Iterator[Cell]:
     ):
         if c * (1.0 - rho) < 8.0:  # beyond, next to nobody waits
             yield "least_loaded", name, c, rho, 1.0
+    for name, rho in product(("D", "E4", "M", "EMP", "H2_4"), (0.95, 0.98)):
+        yield "least_loaded", name, 200, rho, 1.0
     for scv, dispatch, name, c, rho in product(
         (1.0, 4.0), get_args(Dispatch), ("D", "M", "EMP"), (4, 16), (0.5, 0.8, 0.9)
     ):
@@ -116,12 +118,19 @@ def row(cell: Cell) -> Row:
 
 
 def main(path: Path = GRID) -> None:
-    """Simulate every cell."""
-    rows = []
+    """Simulate the cells that ``path`` does not hold yet."""
+    done = {key(r): r for r in read_csv(path)} if path.is_file() else {}
+    rows: list[Row] = []
     for cell in cells():
-        rows.append(row(cell))
-        print(*(f"{v:.4g}" if isinstance(v, float) else v for v in rows[-1].values()), flush=True)
+        rows.append(done.get(cell) or row(cell))
+        print(len(rows), *cell, flush=True)
     write_csv(path, rows)
+
+
+def key(r: Mapping[str, str]) -> Cell:
+    """The cell of a row."""
+    dispatch: Dispatch = r["dispatch"]  # type: ignore[assignment]
+    return dispatch, r["dist"], int(r["c"]), float(r["rho"]), float(r["ca2"])
 
 
 if __name__ == "__main__":

@@ -100,6 +100,6 @@ def tokens(name: str) -> tuple[Array, Service]:
 def _quantiles(whole: StopLossLaw, levels: Array) -> Array:
     """Values at ``levels`` where P(T > t), the slope of the stop-loss transform, passes them."""
     reach = Service(whole)
-    middles = 0.5 * (reach.nodes[1:] + reach.nodes[:-1])
+    middles = 0.5 * (reach.residual.nodes[1:] + reach.residual.nodes[:-1])
     values: Array = np.interp(levels, 1.0 - reach.survival, middles)
     return values

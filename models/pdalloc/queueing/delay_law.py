@@ -69,14 +69,13 @@ class DelayLaw(ABC):
     name: ClassVar[str]
     claim: ClassVar[Claim] = Claim()
     quick: ClassVar[bool] = True
-    """Whether a call takes about a millisecond, so that it can be a default."""
+    """Whether a call takes a few milliseconds at most, so that it can be a default."""
+    exact: ClassVar[bool] = False
+    """Whether it is the law of every station that it claims, up to the numerics."""
 
     def __post_init__(self) -> None:
         if not self.claim.holds(self.station):
-            raise UnsupportedError(
-                f"delay law {self.name!r} does not claim {describe(self.station)}; "
-                "laws_for(station) lists those that do"
-            )
+            raise unclaimed(f"delay law {self.name!r}", self.station)
 
     @abstractmethod
     def _mean_wait(self) -> float:
@@ -160,9 +159,10 @@ class DelayLaw(ABC):
         return mdc(self.station.servers, self.rho)[1]
 
 
-def describe(station: Station) -> str:
-    """A station in few words, for messages."""
-    return (
-        f"{station.servers} servers, {station.dispatch}, service SCV {station.service.scv:.3g}, "
-        f"arrival SCV {station.arrival_scv:.3g}"
+def unclaimed(who: str, station: Station) -> UnsupportedError:
+    """The error for a station that ``who`` does not claim."""
+    return UnsupportedError(
+        f"{who} does not claim {station.servers} servers, dispatch {station.dispatch}, service "
+        f"SCV {station.service.scv:.3g}, arrival SCV {station.arrival_scv:.3g}; "
+        "laws_for(station) lists the laws that do"
     )

@@ -20,6 +20,7 @@ import numpy as np
 from pdalloc.laws import Array, Law, check_level, grid, masses_of
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.single_server import geometric_sum
+from pdalloc.queueing.survival import SurvivalTable
 
 FEW_POINTS = 1024
 """Lattice points for one quantile."""
@@ -44,16 +45,44 @@ class LeastResidualWait(Law):
 
     def lattice(self, step: float, points: int) -> Array:
         """Masses of the least residual, then a geometric number of residuals of S/c."""
-        at, c = grid(step, points + 1), self.servers
-        cells = np.diff(self.service.least_residual_integral(at, c)) / step
+        at = grid(step, points + 1)
+        cells = np.diff(self.service.least_residual_integral(at, self.servers)) / step
         first = -np.diff(cells, prepend=1.0)
-        more = masses_of(self.service.residual.stop_loss(c * at) / c, step)
-        return geometric_sum(more, self.utilisation, first)
+        return geometric_sum(self._queue_lattice(step, points), self.utilisation, first)
+
+    def _queue_lattice(self, step: float, points: int) -> Array:
+        """Masses of a residual of S/c."""
+        at = self.servers * grid(step, points + 1)
+        return masses_of(self.service.residual.stop_loss(at) / self.servers, step)
 
     def quantile(self, p: float) -> float:
         """As :meth:`Law.quantile`, on a lattice of few points around the answer."""
         check_level(p)
         return quick_quantile(self, p)
+
+
+@dataclass(frozen=True)
+class LeastAssignedWait(LeastResidualWait):
+    """The same where an arrival joins the server with least assigned work, running ones whole.
+
+    What it waits for first is then what is left at that server.
+    """
+
+    @cached_property
+    def first(self) -> SurvivalTable:
+        """Law of what is left there, seconds."""
+        return self.service.least_assigned(self.servers)
+
+    @cached_property
+    def mean(self) -> float:
+        """Seconds."""
+        least = self.service.least_residual_mean(self.servers)
+        return super().mean - least + self.first.mean
+
+    def lattice(self, step: float, points: int) -> Array:
+        """As for the least residual."""
+        more = self._queue_lattice(step, points)
+        return geometric_sum(more, self.utilisation, self.first.lattice(step, points))
 
 
 @dataclass(frozen=True)

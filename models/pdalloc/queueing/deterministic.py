@@ -34,6 +34,7 @@ THETA_RANGE = (-25.0, 25.0)
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(QUADRATURE)
 _FIRST = np.arange(1.0, ADDED + 1.0)
+_EDGE = np.array([-1.0, 1.0]) / 24.0
 
 
 @lru_cache(maxsize=4096)
@@ -46,20 +47,14 @@ def mdc(servers: float, utilisation: float) -> tuple[float, float]:
     if utilisation <= 0.0:
         return 0.0, 0.0
     decay = servers * (utilisation - 1.0 - math.log(utilisation))
-    waits, signs = _terms(_FIRST, servers, utilisation)
-    wait, sign = float(waits.sum()), float(signs.sum())
     start, end = ADDED + 0.5, EXPONENT / decay
-    if end > start:
-        half = 0.5 * math.log(end / start)
-        n = start * np.exp(half * (_NODES + 1.0))
-        waits, signs = _terms(n, servers, utilisation)
-        wait += float(half * _WEIGHTS @ (n * waits))
-        sign += float(half * _WEIGHTS @ (n * signs))
-        # sum from N+1 = int from N+1/2 + f'(N+1/2)/24
-        waits, signs = _terms(np.array([start - 0.5, start + 0.5]), servers, utilisation)
-        wait += float(waits[1] - waits[0]) / 24.0
-        sign += float(signs[1] - signs[0]) / 24.0
-    return max(wait, 0.0), -math.expm1(-sign)
+    half = 0.5 * math.log(end / start) if end > start else 0.0
+    far = start * np.exp(half * (_NODES + 1.0))
+    # sum from N+1 on = int from N+1/2 + f'(N+1/2)/24
+    weights = np.concatenate([np.ones(ADDED), half * _WEIGHTS * far, _EDGE * (half > 0.0)])
+    n = np.concatenate([_FIRST, far, [start - 0.5, start + 0.5]])
+    waits, signs = _terms(n, servers, utilisation)
+    return max(float(weights @ waits), 0.0), -math.expm1(-float(weights @ signs))
 
 
 def _terms(n: Array, servers: float, utilisation: float) -> tuple[Array, Array]:

@@ -22,11 +22,11 @@ from pdalloc.queueing.delayed import LeastResidualWait
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.survival import SurvivalTable
 
-DEPTHS = np.concatenate([[0.0], np.geomspace(1e-3, 45.0, 600)])
+DEPTHS = np.concatenate([[0.0], np.geomspace(1e-3, 45.0, 400)])
 """-log P(W > x | W > 0) at which quantiles are averaged."""
-STEPS = np.geomspace(1e-4, 80.0, 400)
+STEPS = np.geomspace(1e-4, 80.0, 250)
 """Waits at which the hazard is taken, in mean waits."""
-LATTICE = 2048
+LATTICE = 1024
 REACH = 20.0
 """Horizon, in means, of the lattice that the other law's quantiles come from."""
 BELIEVED = 1e-5

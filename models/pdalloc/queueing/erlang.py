@@ -27,10 +27,11 @@ def log_poisson(k: Array, a: Array) -> Array:
     from scipy.special import gammaln
 
     k, a = np.asarray(k, float), np.asarray(a, float)
-    x = (a - k) / k
-    series = (1 / 12 - (1 / 360 - (1 / 1260 - 1 / 1680 / k**2) / k**2) / k**2) / k
-    small = gammaln(k + 1.0) - (k + 0.5) * np.log(k) + k - 0.5 * math.log(2 * math.pi)
-    stirling = np.where(k < STIRLING_FROM, small, series)
+    x, square = (a - k) / k, 1.0 / k**2
+    stirling = (1 / 12 - (1 / 360 - (1 / 1260 - square / 1680) * square) * square) / k
+    if k.min() < STIRLING_FROM:
+        small = gammaln(k + 1.0) - (k + 0.5) * np.log(k) + k - 0.5 * math.log(2 * math.pi)
+        stirling = np.where(k < STIRLING_FROM, small, stirling)
     value: Array = -k * (x - np.log1p(x)) - stirling - 0.5 * np.log(2 * math.pi * k)
     return value
 

@@ -88,11 +88,18 @@ class Service:
         """int P(S > t)^2 dt / E[S]: 1 for constant, 1/2 for exponential service."""
         return float(self.survival**2 @ np.diff(self.residual.nodes)) / self.mean
 
-    def least_biased_mean(self, servers: float) -> float:
-        """Mean least of c length-biased services, P(B > t) = E[S; S > t]/E[S], seconds."""
+    def least_assigned(self, servers: float) -> SurvivalTable:
+        """Law of the time left at the busy server that was given least, c servers busy; seconds.
+
+        Services under way are length-biased, P(B > t) = E[S; S > t]/E[S], and what is left of
+        the least of c is uniform on it.
+        """
         r = self.residual
-        biased = r.nodes[:-1] * r.slopes + r.survival[:-1]
-        return float(np.minimum(biased, 1.0) ** servers @ np.diff(r.nodes))
+        biased = np.minimum(r.nodes[:-1] * r.slopes + r.survival[:-1], 1.0)
+        mass = -np.diff(np.append(biased**servers, 0.0))
+        slopes = np.cumsum((mass / r.nodes[1:])[::-1])[::-1]
+        falls = np.append(0.0, np.cumsum(slopes * np.diff(r.nodes)))
+        return SurvivalTable(r.nodes, np.maximum(1.0 - falls / falls[-1], 0.0))
 
     def dispersion(self, theta: float) -> float:
         r"""Index of dispersion of the departures of a server that is always busy.

@@ -4,8 +4,8 @@ r"""GI/G/c: who waits, waits as at one server of c times the speed under the sam
           \frac{E[W \mid W > 0]_{Poisson}}{(1+s) E[S] / (2c(1-\rho))} ,
 
 W_1 the exact wait of GI/G/1 with service S/c, whose conditional mean is exact for GI/M/c; the
-fraction is what more than one server changes under Poisson arrivals (Boxma, Cohen, Huffels
-and the harmonic P(W > 0)). P(W > 0) is Hayward's times what it is wrong by at one server and
+fraction is what more than one server changes under Poisson arrivals (the dispersion
+law and the harmonic P(W > 0)). P(W > 0) is Hayward's times what it is wrong by at one server and
 the same utilisation.
 
 * seconds; any arrival SCV, independent gaps of the station's law
@@ -28,7 +28,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from pdalloc.queueing.delay_law import Claim
-from pdalloc.queueing.delay_laws.boxma_cohen_huffels import BoxmaCohenHuffels
+from pdalloc.queueing.delay_laws.dispersion import Dispersion
 from pdalloc.queueing.delay_laws.hayward import Hayward
 from pdalloc.queueing.random_walk import LatticeLaw, gap_law, p_positive, walk_wait
 from pdalloc.queueing.scaled import Scaled
@@ -39,7 +39,6 @@ class FastServer(Hayward):
 
     name = "fast_server"
     claim = Claim(arrival_scv=(0.0, math.inf))
-    quick = False
 
     @cached_property
     def _walk(self) -> LatticeLaw:
@@ -55,7 +54,7 @@ class FastServer(Hayward):
         alone = p_positive(self._walk)
         if alone <= 0.0:  # one fast server never keeps anybody
             return super()._mean_wait()
-        poisson = BoxmaCohenHuffels(self.station.poisson)
+        poisson = Dispersion(self.station.poisson)
         spare = 2.0 * self.station.servers * (1.0 - self.rho)
         single = (1.0 + self.scv) * self.station.service.mean / spare
         several = poisson.mean_wait / poisson.p_wait / single

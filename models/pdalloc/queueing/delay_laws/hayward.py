@@ -8,7 +8,7 @@ r"""Hayward's peakedness: bursty arrivals at many servers.
 .. math:: E[W] = P(W>0)\, \frac{(c_a^2 + s) E[S]}{2 c (1-\rho)}\; r\;
           \exp\Big(-\frac{(1-\rho)(c_a^2-1)^+}{c_a^2 + 4 s}\Big),
 
-r what the Poisson formula (Boxma, Cohen, Huffels) says over Lee and Longton's.
+r what the dispersion law says under Poisson arrivals over Lee and Longton's.
 
 * seconds; any arrival SCV; c_a^2 = 1 gives the Poisson formula back
 * Fredericks (1980), "Congestion in blocking systems - a simple approximation technique",
@@ -28,7 +28,7 @@ import math
 from functools import cached_property
 
 from pdalloc.queueing.delay_law import Claim, DelayLaw
-from pdalloc.queueing.delay_laws.boxma_cohen_huffels import BoxmaCohenHuffels
+from pdalloc.queueing.delay_laws.dispersion import Dispersion
 from pdalloc.queueing.erlang import erlang_c
 
 
@@ -40,7 +40,7 @@ class Hayward(DelayLaw):
 
     def _mean_wait(self) -> float:
         a, s, rho = self.station.arrival_scv, self.scv, self.rho
-        poisson = BoxmaCohenHuffels(self.station.poisson)
+        poisson = Dispersion(self.station.poisson)
         ratio = poisson.mean_wait / (0.5 * (1.0 + s) * poisson.erlang_wait)
         damped = math.exp(-(1.0 - rho) * max(a - 1.0, 0.0) / (a + 4.0 * s)) if a > 1.0 else 1.0
         spare = 2.0 * self.station.servers * (1.0 - rho)

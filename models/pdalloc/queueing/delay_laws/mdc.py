@@ -26,6 +26,7 @@ class MDc(DelayLaw):
 
     name = "mdc"
     claim = Claim(dispatch=("central_queue", "round_robin"), service="constant")
+    exact = True
 
     def _mean_wait(self) -> float:
         return self.constant_wait

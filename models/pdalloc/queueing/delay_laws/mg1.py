@@ -26,6 +26,7 @@ class MG1(DelayLaw):
 
     name = "mg1"
     claim = Claim(dispatch=("random",))
+    exact = True
 
     def _mean_wait(self) -> float:
         return self._shape().mean * self.rho

@@ -26,6 +26,7 @@ class MMc(DelayLaw):
 
     name = "mmc"
     claim = Claim(service="exponential")
+    exact = True
 
     def _mean_wait(self) -> float:
         return self.erlang_wait

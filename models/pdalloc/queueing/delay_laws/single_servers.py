@@ -33,6 +33,7 @@ class SingleServers(DelayLaw):
 
     name = "single_servers"
     claim = Claim(dispatch=("round_robin", "random"), arrival_scv=(0.0, math.inf))
+    exact = True
 
     @cached_property
     def _walk(self) -> LatticeLaw:
