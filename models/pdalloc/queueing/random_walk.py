@@ -32,11 +32,17 @@ from pdalloc.laws import (
 from pdalloc.queueing.station import Gaps
 
 POINTS = 1 << 12
-"""Lattice points over the period: half of it for waits, half for the walk's way down."""
+"""Least lattice points over the period: half of it for waits, half for the walk's way down."""
 TAILS = 36.0
 """The period holds this many heavy-traffic mean waits on either side of 0."""
 GAPS = 20.0
 """And this many mean gaps."""
+FINENESS = 0.2
+"""A step is at most this share of the standard deviation of S - A; that may take more points,"""
+MOST_POINTS = 1 << 17
+"""up to these."""
+NEVER = 90.0
+"""Squared drift over variance from which waits (exp(-NEVER/2) or so) are left out."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,11 @@ def walk_wait(
     gap_square = (gap.scv * keep + 1.0 - keep) / every  # SCV of the gaps at the server
     drift = mean_gap - service.mean
     variance = service.scv * service.mean**2 + gap_square * mean_gap**2
+    if drift**2 >= NEVER * variance:  # nobody ever waits (regular arrivals of equal work do so)
+        return LatticeLaw(np.array([0.0, mean_gap]), np.array([1.0, 0.0]))
     reach = max(TAILS * variance / (2.0 * drift), GAPS * mean_gap, 2.0 * service.mean)
+    finest = 2.0 * reach / (FINENESS * math.sqrt(variance))
+    points = max(points, min(1 << math.ceil(math.log2(finest)), MOST_POINTS))
     # a step that divides the mean service keeps constant service exact
     step = service.mean / max(math.ceil(service.mean * points / (2.0 * reach)), 1)
     steps = _transform(service, step, points) * np.conj(_gaps(gap, keep, every, step, points))
