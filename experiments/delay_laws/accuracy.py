@@ -21,10 +21,9 @@ from shutil import copyfile
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.delay_laws.services import service, tokens
+from experiments.delay_laws.services import HELD_OUT, service, tokens
 from experiments.manifest import write_manifest
 from experiments.results import Row, Value, read_csv, write_csv
 
@@ -34,10 +33,12 @@ from pdalloc.queueing.delay_laws import all_laws
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.station import Gaps, Station
 
+ROOT = Path(__file__).resolve().parents[2]
 GRIDS = ROOT / "tests" / "data" / "queueing"
 RESULTS = Path(__file__).resolve().parent / "results"
 SHIPPED = ROOT / "models" / "pdalloc" / "queueing" / "accuracy.csv"
 WHOLE = "whole M/G/c grid"
+UNSEEN = "held-out service laws"
 LEAST = {"mean_wait": 0.01, "p_wait": 0.01, "p99_wait": 0.02}
 """P(W > 0) from which each statistic's relative error is counted."""
 
@@ -105,6 +106,8 @@ def table(cells: Iterable[Row]) -> list[Row]:
             kinds = [str(cell["regime"])]
             if cell["grid"] == "mgc" and cell["servers"] != 1:
                 kinds.append(WHOLE)
+            if cell["service"] in HELD_OUT:
+                kinds.append(UNSEEN)
             for kind in kinds if not math.isnan(error) else ():
                 groups[str(cell["law"]), kind, statistic].append(error)
     return [

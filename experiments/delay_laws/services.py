@@ -4,11 +4,16 @@
 with balanced means, ``LN_0.5``, ``LN_2``, ``LN_4`` lognormal, ``EMP`` an empirical
 token-length law: 4096 equal atoms 0.15 + 0.85 L/mean, L 75 % lognormal (median 400, sigma .8)
 and 25 % lognormal (median 2500, sigma .9), at most 16000.
+
+Held out when the laws were made: ``UNI`` uniform from 0, ``BASE`` half constant and half
+exponential, ``TWO`` nine short in ten (0.5) and one long (5.5), ``PAR`` Pareto of index 2.2 cut
+at 100.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -21,6 +26,7 @@ from pdalloc.queueing.service import Service
 LOGNORMAL_CELLS = 20_000
 TOKEN_ATOMS = 4096
 MEAN_TOKENS = 20_000
+LEVELS = (np.arange(TOKEN_ATOMS) + 0.5) / TOKEN_ATOMS
 
 
 def exponential(mean: float = 1.0) -> Exponentials:
@@ -63,12 +69,34 @@ def token_lengths() -> Atoms:
     return Atoms(0.15 + 0.85 * lengths / lengths.mean(), np.full(TOKEN_ATOMS, 1 / TOKEN_ATOMS))
 
 
+def quantile_atoms(quantiles: Array) -> Atoms:
+    """Equally likely ``quantiles``, scaled to mean 1 s."""
+    return Atoms(quantiles / quantiles.mean(), np.full(len(quantiles), 1.0 / len(quantiles)))
+
+
+def pareto() -> Atoms:
+    """``PAR`` above."""
+    return quantile_atoms(np.minimum((1.0 - LEVELS) ** (-1.0 / 2.2), 100.0))
+
+
+SINGLE: dict[str, Callable[[], StopLossLaw]] = {
+    "D": lambda: constant(1.0),
+    "M": exponential,
+    "EMP": token_lengths,
+    "UNI": lambda: quantile_atoms(2.0 * LEVELS),
+    "BASE": lambda: quantile_atoms(0.5 - 0.5 * np.log1p(-LEVELS)),
+    "TWO": lambda: Atoms(np.array([0.5, 5.5]), np.array([0.9, 0.1])),
+    "PAR": pareto,
+}
+HELD_OUT = ("UNI", "BASE", "TWO", "PAR")
+
+
 @cache
 def law(name: str) -> StopLossLaw:
     """The law called ``name`` in the grids."""
     kind, _, number = name.partition("_")
-    if name in ("D", "M", "EMP"):
-        return {"D": lambda: constant(1.0), "M": exponential, "EMP": token_lengths}[name]()
+    if name in SINGLE:
+        return SINGLE[name]()
     if kind == "H2":
         return hyperexponential(float(number))
     return lognormal(float(number)) if kind == "LN" else erlang(int(kind.removeprefix("E")))
@@ -90,16 +118,20 @@ def tokens(name: str) -> tuple[Array, Service]:
     if name == "D":
         return np.array([float(MEAN_TOKENS)]), service("D")
     whole = law(name)
-    levels = (np.arange(TOKEN_ATOMS) + 0.5) / TOKEN_ATOMS
-    times = whole.values if name == "EMP" else np.array(_quantiles(whole, levels))  # type: ignore[attr-defined]
+    if name == "TWO":
+        times = np.repeat(whole.values, (9, 1))  # type: ignore[attr-defined]
+    elif isinstance(whole, Atoms) and len(whole.values) == TOKEN_ATOMS:
+        times = whole.values
+    else:
+        times = _quantiles(whole)
     prompts = np.maximum(np.rint(MEAN_TOKENS * times), 1.0)
     seconds = prompts / prompts.mean()
     return prompts, Service(Atoms(seconds, np.full(len(seconds), 1.0 / len(seconds))))
 
 
-def _quantiles(whole: StopLossLaw, levels: Array) -> Array:
-    """Values at ``levels`` where P(T > t), the slope of the stop-loss transform, passes them."""
+def _quantiles(whole: StopLossLaw) -> Array:
+    """Values at LEVELS: where P(T > t), the slope of the stop-loss transform, passes them."""
     reach = Service(whole)
     middles = 0.5 * (reach.residual.nodes[1:] + reach.residual.nodes[:-1])
-    values: Array = np.interp(levels, 1.0 - reach.survival, middles)
+    values: Array = np.interp(LEVELS, 1.0 - reach.survival, middles)
     return values

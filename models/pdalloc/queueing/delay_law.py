@@ -16,12 +16,13 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 from pdalloc.errors import UnsupportedError
+from pdalloc.fleet import Dispatch
 from pdalloc.laws import Atoms, Exponentials, Law, Sum
 from pdalloc.queueing.delayed import DelayedWait, LeastResidualWait
 from pdalloc.queueing.deterministic import mdc
 from pdalloc.queueing.erlang import erlang_c
 from pdalloc.queueing.service import Service
-from pdalloc.queueing.station import Dispatch, Station
+from pdalloc.queueing.station import Station
 
 NEVER = 1e-200
 """Erlang's C below this: nobody waits."""
@@ -72,6 +73,8 @@ class DelayLaw(ABC):
     """Whether a call takes a few milliseconds at most, so that it can be a default."""
     exact: ClassVar[bool] = False
     """Whether it is the law of every station that it claims, up to the numerics."""
+    on_lattice: ClassVar[bool] = False
+    """Whether its mean too comes from a lattice."""
 
     def __post_init__(self) -> None:
         if not self.claim.holds(self.station):

@@ -69,7 +69,8 @@ def _hazard_quantiles(service: Service, servers: int, rho: float, scale: float) 
     depth = hazard[0] * x[0] + np.concatenate([[0.0], np.cumsum(grown)])
     inside = np.interp(DEPTHS, np.append(0.0, depth), np.append(0.0, x))
     beyond = np.maximum(DEPTHS - depth[-1], 0.0) / hazard[-1]
-    return (inside + beyond) * service.mean
+    quantiles: Array = (inside + beyond) * service.mean
+    return quantiles
 
 
 def _lattice_quantiles(few: LeastResidualWait, many: Array) -> Array:
@@ -81,7 +82,8 @@ def _lattice_quantiles(few: LeastResidualWait, many: Array) -> Array:
     at = (np.arange(count) + 0.5) * step
     inside = np.interp(DEPTHS, np.append(0.0, depth), np.append(0.0, at))
     last = np.interp(depth[-1], DEPTHS, many)
-    return np.where(depth[-1] < DEPTHS, at[-1] + many - last, inside)
+    quantiles: Array = np.where(depth[-1] < DEPTHS, at[-1] + many - last, inside)
+    return quantiles
 
 
 def _mean(quantiles: Array) -> float:

@@ -72,33 +72,35 @@ def _busy_level(c: int, rate: float, phases: Phases) -> tuple[Array, Array]:
 def _climb(diagonal: Array, down: Array, rate: float) -> Array:
     """R = lambda (-(A_1 + lambda G))^-1, G by logarithmic reduction."""
     identity = np.eye(len(diagonal))
-    up, low = np.diag(rate / -diagonal), down / -diagonal[:, None]
+    up: Array = np.diag(rate / -diagonal)
+    low: Array = down / -diagonal[:, None]
     reach, product, before = low.copy(), up.copy(), math.inf
     for _ in range(STEPS):
-        inverse = np.linalg.inv(identity - up @ low - low @ up)
+        inverse: Array = np.asarray(np.linalg.inv(identity - up @ low - low @ up), float)
         up, low = inverse @ up @ up, inverse @ low @ low
         reach, product = reach + product @ low, product @ up
         missing = float(np.abs(1.0 - reach.sum(axis=1)).max())
         if missing < 1e-13 or missing >= before:
             break
         before = missing
-    climbed: Array = rate * np.linalg.inv(-(np.diag(diagonal) + rate * reach))
-    return climbed
+    climbed = rate * np.linalg.inv(-(np.diag(diagonal) + rate * reach))
+    return np.asarray(climbed, float)
 
 
 def _level_c(c: int, rate: float, phases: Phases, climb: Array, block: Array) -> Array:
     """Probabilities of level c, shape (c+1,): eliminate from c down to 0, then normalise."""
     p, one, two = phases
-    ways = []
+    ways: list[Array] = []
     for n in range(c - 1, -1, -1):
         j = np.arange(n + 1)
         up, down = np.zeros((n + 1, n + 2)), np.zeros((n + 2, n + 1))
         up[j, j], up[j, j + 1] = rate * (1.0 - p), rate * p
         down[j, j], down[j + 1, j] = (n + 1 - j) / two, (j + 1) / one
-        way = np.linalg.solve(-block.T, up.T).T
+        way: Array = np.asarray(np.linalg.solve(-block.T, up.T).T, float)
         block = np.diag(-(rate + j / one + (n - j) / two)) + way @ down
         ways.append(way)
-    level, total = np.ones(1), 1.0
+    level: Array = np.ones(1)
+    total = 1.0
     for way in reversed(ways):
         level = level @ way
         total += float(level.sum())

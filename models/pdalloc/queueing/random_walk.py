@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdalloc.laws import (
-    Array,
     Atoms,
     Exponentials,
     StopLossLaw,
@@ -56,8 +55,7 @@ class LatticeLaw(Atoms):
         i = int(np.searchsorted(cdf, p * (1.0 - 1e-12)))
         below = cdf[i - 1] if i else 0.0
         share = (p - below) / max(float(self.weights[min(i, len(cdf) - 1)]), 1e-300)
-        return max((i - 0.5 + min(share, 1.0)) * float(self.values[1]), 0.0) if i else 0.0
-
+        return float(max((i - 0.5 + min(share, 1.0)) * self.values[1], 0.0)) if i else 0.0
 
 
 def gap_law(mean: float, scv: float, gaps: Gaps = "gamma") -> StopLossLaw:

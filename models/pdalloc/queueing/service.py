@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pdalloc.errors import InputError
 from pdalloc.laws import Array, Atoms, StopLossLaw
@@ -132,7 +133,9 @@ class Service:
             gone = -np.expm1(-z)
             # int over the cell of exp(-theta u) and of u exp(-theta u)
             first = np.where(z < 1e-3, width * (1.0 - z / 2.0), gone / theta)
-            second = np.where(z < 1e-3, width**2 * (0.5 - z / 3.0), (gone - z * np.exp(-z)) / theta**2)
+            second = np.where(
+                z < 1e-3, width**2 * (0.5 - z / 3.0), (gone - z * np.exp(-z)) / theta**2
+            )
             cells = np.exp(-theta * start) * (r.survival[:-1] * first - slope * second)
             j = float(cells.sum())
             found[i] = 2.0 * j / (1.0 - theta * j) - 1.0
@@ -145,9 +148,10 @@ class Service:
     def least_residual_integral(self, t: Array, servers: float) -> Array:
         """int_0^t P(R > u)^c du in seconds for ``t`` in seconds, same shape."""
         k, into = self.residual.cell(t)
-        return self._least_integral(servers)[k] + self._least_cell(k, into, servers)
+        found: Array = self._least_integral(servers)[k] + self._least_cell(k, into, servers)
+        return found
 
-    def _least_cell(self, k: Array, into: Array, servers: float) -> Array:
+    def _least_cell(self, k: NDArray[np.intp], into: Array, servers: float) -> Array:
         """int of (y - slope u)^c over the first ``into`` seconds of cell k."""
         y, slope = self.residual.survival[k], self.residual.slopes[k]
         part = np.minimum(slope * into / np.maximum(y, 1e-300), 1.0)

@@ -46,8 +46,7 @@ class Station:
             raise InputError(
                 f"an arrival SCV must be finite and not negative, got {self.arrival_scv:g}"
             )
-        whole = isinstance(self.servers, int) and not isinstance(self.servers, bool)
-        if not whole or self.servers < 1:
+        if type(self.servers) is not int or self.servers < 1:
             raise InputError(f"servers must be a whole number >= 1, got {self.servers!r}")
         if self.dispatch not in get_args(Dispatch):
             known = ", ".join(get_args(Dispatch))
@@ -92,9 +91,7 @@ class Station:
             raise InputError(f"a share of traffic must be above 0 and at most 1, got {share:g}")
         scv = 1.0 + share * (self.arrival_scv - 1.0)
         gaps = self.gaps if scv > 1.0 else "gamma"
-        return replace(
-            self, rate=share * self.rate, servers=servers, arrival_scv=scv, gaps=gaps
-        )
+        return replace(self, rate=share * self.rate, servers=servers, arrival_scv=scv, gaps=gaps)
 
 
 def station(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_erlang_c_is_stable_up_to_full_load(servers: int) -> None:
     """Between 0 and 1, growing with the load, for c to 10 000 and rho to .999."""
     values = [erlang_c(servers, rho * servers) for rho in (0.5, 0.9, 0.99, 0.995, 0.999)]
     assert all(0.0 <= v < 1.0 for v in values)
-    assert all(b >= a for a, b in zip(values, values[1:], strict=False))
+    assert all(b >= a for a, b in pairwise(values))
 
 
 def test_halfin_whitt_limit() -> None:

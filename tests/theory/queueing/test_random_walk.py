@@ -45,7 +45,9 @@ def gap_transform(u: float, rho: float, scv: float, gaps: Gaps) -> float:
     return sum(w / (1 + u * 0.5 / (rho * w)) for w in (p, 1 - p))
 
 
-@pytest.mark.parametrize(("scv", "gaps"), [(0.25, "gamma"), (4.0, "gamma"), (4.0, "hyperexponential")])
+@pytest.mark.parametrize(
+    ("scv", "gaps"), [(0.25, "gamma"), (4.0, "gamma"), (4.0, "hyperexponential")]
+)
 @pytest.mark.parametrize("rho", [0.5, 0.9])
 def test_gi_m_1(rho: float, scv: float, gaps: Gaps) -> None:
     """P(W > t) = s e^{-(1-s) t}, s = E e^{-(1-s) A} (Kleinrock 1975, eqs. 6.27, 6.30)."""
@@ -78,7 +80,7 @@ def test_round_robin_of_exponential_service(servers: int, exact: float) -> None:
 
 
 def test_turns_and_thinning_add_gaps_up() -> None:
-    """Every 4th of gamma gaps is a gamma gap of a quarter of the SCV; thinned Poisson is Poisson."""
+    """Every 4th of gamma gaps: gamma of a quarter of the SCV; thinned Poisson is Poisson."""
     one = walk_wait(law("EMP"), gap_law(0.3125, 2.0), every=4)
     other = walk_wait(law("EMP"), gap_law(1.25, 0.5))
     assert one.mean == pytest.approx(other.mean, rel=2e-3)

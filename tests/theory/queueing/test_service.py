@@ -101,7 +101,9 @@ def test_units_do_not_matter(parts: list[tuple[float, float]], unit: float) -> N
     assert other.scv == pytest.approx(one.scv, rel=1e-6, abs=1e-9)
     assert other.dispersion(1.3) == pytest.approx(one.dispersion(1.3), rel=1e-6, abs=1e-7)
     assert other.overlap == pytest.approx(one.overlap, rel=1e-6)
-    assert other.least_residual_mean(5) == pytest.approx(unit * one.least_residual_mean(5), rel=1e-6)
+    assert other.least_residual_mean(5) == pytest.approx(
+        unit * one.least_residual_mean(5), rel=1e-6
+    )
 
 
 def test_overlap() -> None:

@@ -30,12 +30,13 @@ def all_laws() -> dict[str, type[DelayLaw]]:
 def laws_for(station: Station) -> list[type[DelayLaw]]:
     """Laws that claim ``station``, the most accurate first, those never measured last.
 
-    Exact laws come before approximations. May be empty.
+    Exact laws come before approximations, closed forms before lattices. May be empty.
     """
     kind, errors = regime(station), measured_errors()
 
-    def rank(law: type[DelayLaw]) -> tuple[bool, float, str]:
-        return not law.exact, errors.get((law.name, kind), math.inf), law.name
+    def rank(law: type[DelayLaw]) -> tuple[bool, bool, float, str]:
+        error = errors.get((law.name, kind), math.inf)
+        return not law.exact, law.on_lattice, error, law.name
 
     return sorted((law for law in all_laws().values() if law.claim.holds(station)), key=rank)
 

@@ -10,7 +10,7 @@ r"""Cosmetatos: between a formula for M/D/c and M/M/c, linear in the service SCV
 >>> from pdalloc.laws import constant
 >>> from pdalloc.queueing.station import station
 >>> round(Cosmetatos(station(1.0, constant(1.0), servers=2)).mean_wait, 6)  # exact: .176741
-0.175737
+0.175738
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ r what the dispersion law says under Poisson arrivals over Lee and Longton's.
 
 >>> from pdalloc.laws import constant
 >>> from pdalloc.queueing.station import station
->>> round(Hayward(station(1.0, constant(1.0), servers=2)).mean_wait, 6)
-0.176741
+>>> round(Hayward(station(1.0, constant(1.0), servers=2)).mean_wait, 4)
+0.1767
 """
 
 from __future__ import annotations

@@ -34,12 +34,15 @@ class SingleServers(DelayLaw):
     name = "single_servers"
     claim = Claim(dispatch=("round_robin", "random"), arrival_scv=(0.0, math.inf))
     exact = True
+    on_lattice = True
 
     @cached_property
     def _walk(self) -> LatticeLaw:
         at, law = self.station, self.station.service.law
         if at.dispatch == "random":
-            return walk_wait(law, gap_law(1.0 / at.rate, at.arrival_scv, at.gaps), keep=1.0 / at.servers)
+            return walk_wait(
+                law, gap_law(1.0 / at.rate, at.arrival_scv, at.gaps), keep=1.0 / at.servers
+            )
         if at.gaps == "gamma":  # gamma gaps add up to gamma gaps
             return walk_wait(law, gap_law(at.servers / at.rate, at.arrival_scv / at.servers))
         return walk_wait(law, gap_law(1.0 / at.rate, at.arrival_scv, at.gaps), every=at.servers)

@@ -36,7 +36,8 @@ class Takahashi(DelayLaw):
         alpha = order(self.constant_wait / self.erlang_wait)
         service = self.station.service
         moment = service.moment(alpha) / service.mean**alpha
-        return self.erlang_wait * (moment / math.gamma(alpha + 1.0)) ** (1.0 / (alpha - 1.0))
+        ratio = moment / math.gamma(alpha + 1.0)
+        return self.erlang_wait * math.exp(math.log(ratio) / (alpha - 1.0))
 
 
 def order(ratio: float) -> float:

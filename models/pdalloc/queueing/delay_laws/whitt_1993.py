@@ -18,7 +18,7 @@ Built on Erlang's C, it collapses for bursty arrivals and many servers.
 >>> from pdalloc.laws import constant
 >>> from pdalloc.queueing.station import station
 >>> round(Whitt1993(station(1.0, constant(1.0), servers=2)).mean_wait, 6)  # exact: .176741
-0.175737
+0.175738
 """
 
 from __future__ import annotations
