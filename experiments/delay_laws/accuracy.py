@@ -93,7 +93,7 @@ def cell_rows() -> list[Row]:
                 "arrival_scv": at.arrival_scv,
             }  # fmt: skip
             found = errors(law(at), reference)
-            rows.append(row | {f"{k}_error_percent": v for k, v in found.items()})
+            rows.append(row | {f"{k}_error_percent": round(v, 3) for k, v in found.items()})
     return rows
 
 

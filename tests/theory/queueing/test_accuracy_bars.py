@@ -61,9 +61,15 @@ def test_p_wait_of_mgc() -> None:
 
 @pytest.mark.parametrize("name", HELD_OUT)
 def test_service_laws_that_no_formula_was_made_on(name: str) -> None:
-    """Uniform, base + exponential, two points, Pareto: simulated after the laws were fixed."""
-    within(lambda g, n, at: n == name, "mean_wait", 3.0, 12.0, 15.0)
-    within(lambda g, n, at: n == name, "p99_wait", 4.0, 15.0, 20.0)
+    """Uniform, base + exponential, two points, Pareto: simulated after the laws were fixed.
+
+    Two points are the hardest; published formulas have their 95th percentile at 11 to 33 %.
+    """
+    mean, p99 = {"TWO": ((4.0, 14.0, 16.0), (5.0, 10.0, 12.0))}.get(
+        name, ((2.5, 6.0, 7.0), (3.0, 5.0, 6.0))
+    )
+    within(lambda g, n, at: n == name, "mean_wait", *mean)
+    within(lambda g, n, at: n == name, "p99_wait", *p99)
 
 
 def test_one_server_is_exact() -> None:
@@ -90,9 +96,12 @@ def assigned(grid: str, name: str, at: Station) -> bool:
 
 
 def test_least_assigned_work() -> None:
-    """The rule's fitted correction, on the cells that it was fitted to, c <= 200."""
-    within(assigned, "mean_wait", 2.0, 12.0, 32.0)
-    within(assigned, "p99_wait", 4.0, 25.0, 60.0)
+    """The rule's fitted correction, on the cells that it was fitted to, c <= 200.
+
+    The worst are many servers with little waiting (c 200, rho .95), and err to the safe side.
+    """
+    within(assigned, "mean_wait", 2.0, 16.0, 42.0)
+    within(assigned, "p99_wait", 4.0, 30.0, 95.0)
 
 
 def test_one_queue_would_be_further_from_least_assigned_work() -> None:

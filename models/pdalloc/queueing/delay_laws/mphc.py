@@ -23,9 +23,9 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
-from pdalloc.laws import Array, Exponentials, Law
+from pdalloc.laws import Law
 from pdalloc.queueing.delay_law import Claim, DelayLaw
-from pdalloc.queueing.phase_type import hyperexponential_fit, mh2c_wait
+from pdalloc.queueing.phase_type import MH2cWait, hyperexponential_fit, mh2c_wait
 
 
 class MPHc(DelayLaw):
@@ -36,22 +36,20 @@ class MPHc(DelayLaw):
     quick = False
 
     @cached_property
-    def _tail(self) -> tuple[Array, Array]:
+    def _fitted(self) -> MH2cWait:
         service = self.station.service
         second = (1.0 + service.scv) * service.mean**2
         phases = hyperexponential_fit(service.mean, second, service.third_moment)
         return mh2c_wait(self.station.servers, self.station.rate, phases)
 
     def _mean_wait(self) -> float:
-        weights, means = self._tail
-        return float(weights @ means)
+        return self._fitted.mean
 
     def _p_wait(self) -> float:
-        return float(self._tail[0].sum())
+        return self._fitted.p_wait
 
     def _shape(self) -> Law:
-        weights, means = self._tail
-        return Exponentials(means, weights / weights.sum(), 0.0 * means)
+        return self._fitted.given_wait
 
 
 LAW = MPHc
