@@ -3,6 +3,11 @@
 Dispatch matters more than the delay formula. Mean wait in mean services at utilisation 0.8
 with exponential service, c = 4 and 16: one central queue .75 and .10, least assigned work .83
 and .13, round robin 2.27 and 1.84, random 4.0 and 4.0.
+
+A server takes one request at a time: prefill passes of several prompts are not modelled.
+What that costs is simulated in ``experiments/delay_laws/results/batching.csv``: without a base
+time per pass the law is low (a few per cent for a budget of two mean prompts, 20 % for eight at
+utilisation .8), with one it is high, without bound as the unbatched pool nears its capacity.
 """
 
 from __future__ import annotations
