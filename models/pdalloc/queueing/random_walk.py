@@ -40,8 +40,10 @@ FINENESS = 0.2
 """A step is at most this share of the standard deviation of S - A; that may take more points,"""
 MOST_POINTS = 1 << 17
 """up to these."""
-NEVER = 90.0
-"""Squared drift over variance from which waits (exp(-NEVER/2) or so) are left out."""
+LEAST_SPREAD = 0.01
+"""Standard deviation of S - A, in mean gaps, below which it is not resolved."""
+NEVER = 1e-12
+"""P(S > A) below which nobody ever waits: regular arrivals of equal work, or next to no load."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +89,16 @@ def walk_wait(
     gap_square = (gap.scv * keep + 1.0 - keep) / every  # SCV of the gaps at the server
     drift = mean_gap - service.mean
     variance = service.scv * service.mean**2 + gap_square * mean_gap**2
-    if drift**2 >= NEVER * variance:  # nobody ever waits (regular arrivals of equal work do so)
-        return LatticeLaw(np.array([0.0, mean_gap]), np.array([1.0, 0.0]))
     reach = max(TAILS * variance / (2.0 * drift), GAPS * mean_gap, 2.0 * service.mean)
-    finest = 2.0 * reach / (FINENESS * math.sqrt(variance))
+    spread = max(math.sqrt(variance), LEAST_SPREAD * mean_gap)
+    reach = max(reach, 2.0 * drift**3 / spread**2)  # steps down must blur before they wrap
+    finest = 2.0 * reach / (FINENESS * spread)
     points = max(points, min(1 << math.ceil(math.log2(finest)), MOST_POINTS))
     # a step that divides the mean service keeps constant service exact
     step = service.mean / max(math.ceil(service.mean * points / (2.0 * reach)), 1)
     steps = _transform(service, step, points) * np.conj(_gaps(gap, keep, every, step, points))
+    if np.fft.irfft(steps, points)[1 : points // 2].sum() < NEVER:
+        return LatticeLaw(np.array([0.0, mean_gap]), np.array([1.0, 0.0]))
     angle = 2.0 * np.pi * np.arange(points // 2 + 1) / points
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = (1.0 - steps) / (1.0 - np.exp(1j * angle))

@@ -53,10 +53,9 @@ class FastServer(Hayward):
         return min(super()._p_wait() * p_positive(self._walk) / one.p_wait, 1.0)
 
     def _mean_wait(self) -> float:
-        alone = p_positive(self._walk)
-        if alone <= 0.0:  # one fast server never keeps anybody
+        alone, poisson = p_positive(self._walk), Dispersion(self.station.poisson)
+        if alone <= 0.0 or poisson.p_wait <= 0.0:  # one fast server never keeps anybody
             return super()._mean_wait()
-        poisson = Dispersion(self.station.poisson)
         spare = 2.0 * self.station.servers * (1.0 - self.rho)
         single = (1.0 + self.scv) * self.station.service.mean / spare
         several = poisson.mean_wait / poisson.p_wait / single

@@ -81,6 +81,8 @@ class LeastAssigned(DelayLaw):
 
     def _mean_wait(self) -> float:
         central, poisson = self.central, self._poisson
+        if poisson.p_wait <= 0.0:
+            return central.mean_wait
         more = self.excess * poisson.mean_wait / poisson.p_wait
         return central.mean_wait + central.p_wait * more
 
