@@ -78,7 +78,5 @@ def _log_share(k: Array, log_work: Array, z: float) -> Array:
     """log pi at whole ``k``, up to a constant; ``log_work`` = log(lambda E[n] t(k))."""
     sums = np.concatenate([[0.0], np.cumsum(0.5 * (log_work[1:] + log_work[:-1]))])
     quanta = k / z
-    values: Array = (
-        (sums - k * math.log(z)) / z + 0.5 * log_work - gammaln(quanta + 1.0)
-    )
+    values: Array = (sums - k * math.log(z)) / z + 0.5 * log_work - gammaln(quanta + 1.0)
     return values

@@ -110,13 +110,12 @@ class Transforms:
             "pg": w.context * w.growth, "r": once, "rp": once * w.context, "rg": once * w.growth,
         }  # fmt: skip
         means = {
-            key: np.bincount(group, w.weight * x)[used] / weight[used]
-            for key, x in columns.items()
+            key: np.bincount(group, w.weight * x)[used] / weight[used] for key, x in columns.items()
         }
-        return means | {"w": weight[used]}
+        return {**means, "w": np.asarray(weight[used], float)}
 
     @cached_property
-    def _sums(self) -> tuple[Complex, Complex, Complex]:
+    def _sums(self) -> tuple[Any, Any, Any]:
         """sum z^k, sum (k-1) z^k over k = 1..n and sum z^k over gap steps; (groups, F)."""
         omega = self.frequencies
         n = self._groups["n"][:, None]
@@ -166,7 +165,9 @@ class Transforms:
                 _dot(w, (g["rp"], g["rg"]), (ends, ramp)),
             ),
         }
-        return {key: (np.asarray(x, complex), float(level.real)) for key, (x, level) in found.items()}
+        return {
+            key: (np.asarray(x, complex), float(level.real)) for key, (x, level) in found.items()
+        }
 
     def load(self, slopes: tuple[float, float]) -> float:
         """m(0): seconds that an arrival adds to steps over its stay, at slopes (b, c)."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pdalloc.laws import Atoms, constant
-from pdalloc.queueing.decode.law import DecodeLaw
+from pdalloc.queueing.decode.operating import OperatingPoint
 from pdalloc.queueing.decode.station import DecodeStation
 
 
@@ -32,14 +32,14 @@ class FluidLaw:
     @property
     def batch(self) -> float:
         """B, requests."""
-        return DecodeLaw(self.station).fluid_batch
+        return OperatingPoint(self.station).batch
 
     @property
     def mean_tpot(self) -> float:
         """t(B), seconds; times steps per gap where a step gives several tokens."""
-        return DecodeLaw(self.station).fluid_step * self.station.work.steps_per_gap
+        return OperatingPoint(self.station).step * self.station.work.steps_per_gap
 
     @property
     def itl(self) -> Atoms:
         """Always t(B), seconds."""
-        return constant(DecodeLaw(self.station).fluid_step)
+        return constant(OperatingPoint(self.station).step)

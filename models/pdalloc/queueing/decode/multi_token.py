@@ -20,9 +20,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pdalloc.errors import InputError
 from pdalloc.laws import Array
+
+Indices = NDArray[np.intp]
 
 SPREAD = math.sqrt(1.5)
 """Three equally likely points at mean +- SPREAD sd and at the mean keep mean and variance."""
@@ -34,7 +37,7 @@ class TokensPerStep(ABC):
     """How many tokens a step gives a request."""
 
     @abstractmethod
-    def steps(self, tokens: Array) -> tuple[Array, Array, Array]:
+    def steps(self, tokens: Array) -> tuple[Indices, Array, Array]:
         """(index of the point, steps, share of the point) for requests of ``tokens`` (n,)."""
 
 
@@ -42,7 +45,7 @@ class TokensPerStep(ABC):
 class OneToken(TokensPerStep):
     """One token a step."""
 
-    def steps(self, tokens: Array) -> tuple[Array, Array, Array]:
+    def steps(self, tokens: Array) -> tuple[Indices, Array, Array]:
         """As many steps as tokens."""
         return np.arange(len(tokens)), np.asarray(tokens, float), np.ones(len(tokens))
 
@@ -61,7 +64,7 @@ class _Several(TokensPerStep):
     def moments(self, tokens: float) -> tuple[float, float]:
         """(mean, variance) of the steps of a request of ``tokens`` >= 1."""
 
-    def steps(self, tokens: Array) -> tuple[Array, Array, Array]:
+    def steps(self, tokens: Array) -> tuple[Indices, Array, Array]:
         """Three points per request, with its mean and variance of steps."""
         tokens = np.asarray(tokens, float)
         known, back = np.unique(tokens, return_inverse=True)
@@ -109,6 +112,6 @@ class FixedTokens(_Several):
             mean = tokens / self.mean + 0.5 + (spread / self.mean - 1.0) / (2.0 * self.mean)
             return mean, spread * tokens / self.mean**3
         s = np.arange(most, dtype=float)
-        above = binom.cdf(np.ceil(tokens - s * whole) - 1.0, s, share)
+        above = np.asarray(binom.cdf(np.ceil(tokens - s * whole) - 1.0, s, share))
         mean = float(above.sum())
         return mean, max(float((2.0 * s + 1.0) @ above) - mean**2, 0.0)

@@ -21,7 +21,7 @@ from pdalloc.laws import Array
 from pdalloc.queueing.decode.fluctuations import Fluctuation, Moments, Spectrum, transforms
 from pdalloc.queueing.decode.station import DecodeStation
 
-UNEVEN = 0.3
+UNEVEN = 0.25
 """Variance of a replica's batch about the pool's mean under least_loaded, requests^2 (simulated:
 .15 to .5, of which 1/6 is that batches are whole)."""
 ALTERNATING = 0.9

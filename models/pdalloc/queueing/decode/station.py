@@ -51,14 +51,18 @@ class DecodeStation:
             raise InputError(
                 f"an arrival SCV must be finite and not negative, got {self.arrival_scv:g}"
             )
-        whole = isinstance(self.replicas, int) and not isinstance(self.replicas, bool)
+        whole = type(self.replicas) is int
         if not whole or self.replicas < 1:
             raise InputError(f"replicas must be a whole number >= 1, got {self.replicas!r}")
         if self.dispatch not in get_args(Dispatch):
             known = ", ".join(get_args(Dispatch))
             raise InputError(f"no dispatch rule {self.dispatch!r}; known: {known}")
         slots = self.slots
-        if isinstance(slots, bool) or not slots >= 1 or (slots < math.inf and slots != int(slots)):
+        if (
+            isinstance(slots, bool)
+            or not slots >= 1
+            or slots not in (math.inf, round(min(slots, 1e15)))
+        ):
             raise InputError(f"slots must be a whole number >= 1, or inf, got {slots!r}")
         one = self.seconds(np.ones(1))[0]
         if not (math.isfinite(one) and one > 0):
@@ -86,7 +90,7 @@ class DecodeStation:
         most = min(self.slots, FAR)
         step = float(self.seconds(np.array([most]))[0])
         if self.slots == math.inf and self.affine is not None:
-            a, b, c = self.affine
+            _, b, c = self.affine
             slope = b + c * self.work.mean_context
             return self.replicas / (self.work.mean_steps * slope) if slope > 0 else math.inf
         return self.replicas * most / step / self.work.mean_steps

@@ -20,6 +20,7 @@ from pdalloc.errors import InputError
 from pdalloc.laws import Array
 from pdalloc.queueing.decode.multi_token import OneToken, TokensPerStep
 
+
 @dataclass(frozen=True, eq=False)
 class DecodeWork:
     """Points of the joint law of a request; arrays (n,), ``weight`` summing to 1.
@@ -77,6 +78,15 @@ class DecodeWork:
         return max(second - self.mean_context**2, 0.0)
 
     @cached_property
+    def context_third(self) -> float:
+        """Third central moment over steps and requests of the tokens held, tokens^3."""
+        n, p, g = self.steps, self.context - self.mean_context, self.growth
+        m = n - 1.0
+        one, two, three = m * n / 2.0, m * n * (2.0 * m + 1.0) / 6.0, (m * n / 2.0) ** 2
+        cube = n * p**3 + 3.0 * p**2 * g * one + 3.0 * p * g**2 * two + g**3 * three
+        return float(self.weight @ cube) / self.mean_steps
+
+    @cached_property
     def gap_steps(self) -> Array:
         """Steps that end a gap, per point (n,)."""
         return self.steps if self.first_gap else np.maximum(self.steps - 1.0, 0.0)
@@ -102,6 +112,7 @@ class DecodeWork:
         order = np.argsort(self.steps)
         above = np.cumsum(self.weight[order][::-1])[::-1]
         return float(above**2 @ np.diff(self.steps[order], prepend=0.0)) / self.mean_steps
+
 
 def decode_work(
     prompt: Array,
