@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdalloc.laws import Array
+from pdalloc.laws import Array, grid
 from pdalloc.queueing.survival import SurvivalTable
 
 Phases = tuple[float, float, float]
@@ -71,7 +71,7 @@ def mh2c_wait(servers: int, rate: float, phases: Phases) -> MH2cWait:
     climb = _climb(diagonal, down, rate)
     level = _level_c(servers, rate, phases, climb, np.diag(diagonal) + climb @ down)
     rest = np.eye(servers + 1) - climb
-    queued = np.linalg.solve(rest.T, level)  # pi_c (I-R)^-1
+    queued = np.asarray(np.linalg.solve(rest.T, level), float)  # pi_c (I-R)^-1
     waits = float(queued.sum())
     mean = float((climb.T @ np.linalg.solve(rest.T, queued)).sum()) / rate  # Little
     step = mean / waits / PER_MEAN
@@ -94,9 +94,9 @@ def _survival(start: Array, climb: Array, advance: float, step: float) -> Surviv
         slope = (first - y) / gamma
         y = lu_solve(factors, climb @ (y + (1.0 - gamma) * slope))
         values.append(min(float(start @ y), values[-1]))
-    survival = np.maximum(np.array(values), 0.0)
+    survival: Array = np.maximum(np.array(values, float), 0.0)
     survival[-1] = 0.0
-    return SurvivalTable(step * np.arange(len(values)), survival)
+    return SurvivalTable(grid(step, len(values)), survival)
 
 
 def _busy_level(c: int, rate: float, phases: Phases) -> tuple[Array, Array]:

@@ -73,7 +73,7 @@ class LeastAssigned(DelayLaw):
         if others == 0:
             return 0.0
         size = 0.79 * self._poisson.p_wait**0.12 * others**0.07
-        return (1.0 - self.rho) * size * self.light_excess**0.88
+        return float((1.0 - self.rho) * size * self.light_excess**0.88)
 
     @cached_property
     def _poisson(self) -> DelayLaw:
