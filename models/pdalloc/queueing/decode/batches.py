@@ -68,9 +68,10 @@ def batches(station: DecodeStation, quantum: float, centre: float, deviation: fl
     full, load = 0.0, 0.0
     if high == station.slots:
         load = float(work * t[-1] / k[-1])
-        share[-1] *= quantum / (1.0 - load) + 0.5 * (1.0 - quantum) if load < 1.0 else math.inf
-        share[-1] = max(share[-1], 0.0)
-        full = float(share[-1] / share.sum())
+        waiting = quantum / (1.0 - load)
+        below = 0.5 * (1.0 - quantum)  # between whole numbers of requests
+        share[-1] *= waiting + below
+        full = float(share[-1] / share.sum()) * min(waiting / (waiting + below), 1.0)
     return Batches(k, share / share.sum(), t, full, load)
 
 

@@ -34,13 +34,15 @@ from pdalloc.laws import Array
 from pdalloc.queueing.decode.work import DecodeWork
 
 Complex = NDArray[np.complex128]
-FREQUENCIES = 512
-FINEST = 0.02
+FREQUENCIES = 640
+FINEST = 3e-4
 """Lowest frequencies are about this over the mean number of steps."""
 
 GROUPS = 256
 """Requests are merged into at most this many groups of like steps, of equal numbers of steps."""
 MOST_WINDOWS = 64
+WHOLE_BATCH = 1.0 / 12.0
+"""Variance that a batch has for being whole, however regular its arrivals; requests^2."""
 
 Spectrum = Callable[[Array], Array]
 """F at angular frequencies per second."""
@@ -123,9 +125,10 @@ class Transforms:
         gone = 1.0 - z
         count = z * (1.0 - last) / gone
         slope = z * (z - n * last + (n - 1.0) * last * z) / gone**2
-        flat = omega * n < 1e-3
-        count = np.where(flat, n + 0.0j, count)
-        slope = np.where(flat, n * (n - 1.0) / 2.0 + 0.0j, slope)
+        flat, squares = omega * n < 1e-3, n * (n + 1.0) * (2.0 * n + 1.0) / 6.0
+        ramp = n * (n + 1.0) / 2.0
+        count = np.where(flat, n - 1j * omega * ramp - 0.5 * omega**2 * squares, count)
+        slope = np.where(flat, ramp - n - 1j * omega * (squares - ramp), slope)
         first = 0.0 if self.work.first_gap else np.minimum(n, 1.0) * z
         return count, slope, count - first
 
@@ -254,13 +257,14 @@ class Fluctuation:
         """Means, variances and covariances."""
         t, arrivals = self.transforms, self.rate * self.step
         noises = {x: self._own(x)[0] for x in "uv"}
+        least = WHOLE_BATCH * min(arrivals * t.work.mean_steps, 1.0)
         gaps, once = t.noise["vu"][1], t.noise["ru"][1]
         _, plain, level = self._step_noise
         return Moments(
             step=self.step,
             batch=arrivals * t.work.mean_steps,
             var_step=arrivals * self._total(self.swing, plain, level),
-            var_batch=arrivals * self._counts("u", noises),
+            var_batch=max(arrivals * self._counts("u", noises), least),
             batch_step=arrivals * self._with_step("u"),
             itl_lift=self._with_step("v") / gaps if gaps > 0 else 0.0,
             gap_batch=self._counts("v", noises) / gaps if gaps > 0 else 0.0,

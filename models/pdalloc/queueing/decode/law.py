@@ -289,5 +289,7 @@ class DecodeLaw:
         _, variance, third = self._gap_cumulants if not self._idle else (0.0, 0.0, 0.0)
         own, variance = self.step_variance(n), max(variance, 1e-300)
         scale = 0.5 * third / variance * (own / variance) ** SKEW_LEFT
-        most = np.maximum(self.greatest_step * ratio + moved, means)
+        most = None
+        if math.isfinite(self.greatest_step):
+            most = np.maximum(self.greatest_step * ratio + moved, means)
         return SkewedLaw(means, own * ratio**2, scale * ratio, mass, most)

@@ -57,8 +57,9 @@ class OperatingPoint:
     @cached_property
     def slopes(self) -> tuple[float, float]:
         """(b, c): s/request and s/token of the step time about m."""
-        station = self.station
-        b, c = station.affine[1:] if station.affine is not None else self._secants()
+        if self.station.affine is not None:
+            return self.station.affine[1:]
+        b, c = self._secants()
         feedback = self._feedback((b, c))
         shrink = min(1.0, MOST_FEEDBACK / feedback) if feedback > 0.0 else 1.0
         return b * shrink, c * shrink

@@ -21,7 +21,7 @@ from pdalloc.laws import Array, Atoms, StopLossLaw, check_level
 POINTS = 8
 """Equally likely points that carry each component where laws are added up."""
 BLOCKS = 40
-"""Batches are merged into about this many blocks where contexts blur them anyway."""
+"""Batches below P90 are merged into about this many blocks where contexts blur them anyway."""
 ACCURACY = 1e-7
 """Relative accuracy of a percentile."""
 LEAST_SKEW = 0.02
@@ -143,10 +143,11 @@ def blurred(means: Array, variances: Array, scales: Array, weights: Array) -> St
     if not np.any(variances > 1e-18 * means**2):
         return Atoms(means, weights)
     below = np.cumsum(weights) - 0.5 * weights
-    above = np.maximum(1.0 - below, 1e-9)
-    # even in mass, and further ones every third of a decade in the upper tail
-    tail = np.floor(3.0 * np.maximum(-np.log10(above) - 1.3, 0.0))
-    cut = np.floor(below * BLOCKS) + BLOCKS * tail
+    above = np.maximum(1.0 - below, 1e-6)
+    # even in mass below P90, then ten to each decade of the upper tail
+    cut = np.where(
+        above > 0.1, np.floor(below * BLOCKS), -np.floor(10.0 * np.log10(above)) + BLOCKS
+    )
     block = np.cumsum(np.append(0, np.diff(cut) != 0))
     mass = np.bincount(block, weights)
     used = mass > 0

@@ -26,6 +26,8 @@ UNEVEN = 0.25
 .15 to .5, of which 1/6 is that batches are whole)."""
 ALTERNATING = 0.9
 """With few replicas boundaries alternate: clumps vary less by 1 - ALTERNATING / R^2."""
+LOW = 1e-3
+"""Frequencies below this over the rate are 0: F has no linear term."""
 POOLED = ("least_loaded", "central_queue")
 
 
@@ -50,7 +52,7 @@ def renewal_spectrum(rate: float, scv: float, every: int = 1) -> Spectrum:
             phi = (1.0 + 1j * frequency * scv / rate) ** (-every / scv)
         else:
             phi = np.exp(-1j * frequency * every / rate)
-        low = frequency * every < 1e-6 * rate
+        low = frequency * max(every, scv) < LOW * rate
         phi = np.where(low, 0.0, phi)
         values: Array = np.where(low, scv / every, ((1.0 + phi) / (1.0 - phi)).real)
         return values
