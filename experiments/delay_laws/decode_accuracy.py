@@ -155,8 +155,9 @@ def requests(cell: Cell) -> int:
     batch = cell.replicas * (cell.base + 1.0) * cell.rho / (1.0 - cell.rho)
     if cell.slots < math.inf:
         batch = cell.replicas * cell.slots
-    long = 3.0 if cell.output == "lognormal" or cell.prompt == "lognormal" else 1.0
-    return int(min(max(200.0 * batch / (1.0 - cell.rho), 60_000.0), 200_000.0) * long)
+    heavy = cell.output == "lognormal" or cell.prompt == "lognormal"
+    share = 0.3 if cell.tokens > 1.0 else 3.0 if heavy else 1.0  # every gap is listed; long tails
+    return int(min(max(200.0 * batch / (1.0 - cell.rho), 60_000.0), 200_000.0) * share)
 
 
 def row(cell: Cell) -> Row:

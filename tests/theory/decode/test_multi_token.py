@@ -29,21 +29,20 @@ def step_law(tokens: int, pmf: Array) -> tuple[float, float]:
     above = []
     while left[1:].sum() > 1e-14:
         above.append(float(left[1:].sum()))
-        after = np.zeros(tokens + 1)
+        after: Array = np.zeros(tokens + 1)
         for need in range(1, tokens + 1):
             for made, p in enumerate(pmf, start=1):
                 after[max(need - made, 0)] += left[need] * p
-        left = np.asarray(after)
+        left = after
     s = np.arange(len(above))
     mean = float(np.sum(above))
     return mean, float((2 * s + 1) @ np.array(above)) - mean**2
 
 
 def geometric_pmf(mean: float) -> Array:
-    k = np.arange(1, 200)
+    k = np.arange(0.0, 199.0)
     q = 1.0 - 1.0 / mean
-    values: Array = (1.0 - q) * q ** (k - 1.0)
-    return values
+    return np.asarray((1.0 - q) * q**k)
 
 
 def fixed_pmf(mean: float) -> Array:

@@ -25,7 +25,7 @@ from pdalloc.queueing.decode.batches import Batches, batches
 from pdalloc.queueing.decode.contexts import contexts
 from pdalloc.queueing.decode.operating import OperatingPoint
 from pdalloc.queueing.decode.skewed import SkewedLaw, blurred, cumulants
-from pdalloc.queueing.decode.spread import Spread, spread
+from pdalloc.queueing.decode.spread import POOLED, Spread, spread
 from pdalloc.queueing.decode.station import DecodeStation
 from pdalloc.queueing.decode.waiting import Waiting
 from pdalloc.queueing.request_tpot import group_requests
@@ -188,7 +188,7 @@ class DecodeLaw:
     def waiting(self) -> Waiting:
         """Waits for a boundary and for a slot."""
         pool = self.batches
-        if self.station.dispatch == "central_queue" and self.station.replicas > 1:
+        if self.station.dispatch in POOLED and self.station.replicas > 1:
             pool = self._batches(self._spread.pool.var_batch)
         return Waiting(self.station, self.batches, pool)
 
@@ -265,6 +265,12 @@ class DecodeLaw:
         means: Array = self.mean_step + own * self._spread.fluctuation.amplification(steps)
         return means
 
+    def _sort_key(self, context: Array, ratio: Array, shift: Array) -> Array:
+        """About the mean TPOT of requests of like length, seconds; (n,)."""
+        own = self.point.slopes[1] * (context - self.station.work.mean_context)
+        key: Array = (self.mean_step + own) * ratio + shift
+        return key
+
     def tpot(self, extra: Array | None = None) -> StopLossLaw:
         """Law of a request's TPOT in seconds, of the requests that have gaps.
 
@@ -280,7 +286,7 @@ class DecodeLaw:
         context = (work.context + work.growth * (work.steps - 1.0) / 2.0)[some]
         shift = np.zeros_like(gaps) if extra is None else np.asarray(extra, float)[some] / gaps
         mass, (n, held, ratio, moved) = group_requests(
-            (steps, context if extra is None else shift),
+            (steps, self._sort_key(context, steps / gaps, shift)),
             weight,
             (steps, context, steps / gaps, shift),
         )
