@@ -36,7 +36,7 @@ def write_manifest(
     content = {
         "experiment": folder.parent.name,
         "command": _command(),
-        "git": _git(),
+        "git": commit(),
         "seed": seed,
         "python": platform.python_version(),
         "versions": _versions(),
@@ -60,14 +60,14 @@ def _command() -> list[str]:
     return ["python", shown, *sys.argv[1:]]
 
 
-def _git() -> dict[str, str | bool | None]:
+def commit() -> dict[str, str | bool | None]:
     """Commit and whether any file but results differs from it; None outside a checkout."""
-    commit = _asked("rev-parse", "HEAD")
+    head = _asked("rev-parse", "HEAD")
     changes = _asked("status", "--porcelain")
-    if commit is None or changes is None:
+    if head is None or changes is None:
         return {"commit": None, "dirty": None}
     paths = [line[3:].strip('"') for line in changes.splitlines()]
-    return {"commit": commit, "dirty": any(not _is_result(path) for path in paths)}
+    return {"commit": head, "dirty": any(not _is_result(path) for path in paths)}
 
 
 def _is_result(path: str) -> bool:

@@ -9,7 +9,7 @@ from experiments.results import Row, Value
 
 from pdalloc.planning import Answer, plan
 from pdalloc.planning.answer import SloAnswer
-from pdalloc.planning.plan import SEED
+from pdalloc.planning.effort import SEED
 from pdalloc.scenario import load_scenario
 
 

@@ -19,7 +19,7 @@ from experiments.mixed_fleet import pairings, prices
 from experiments.results import Row, write_csv
 from experiments.simulated import simulated_rows
 
-from pdalloc.planning.plan import SEED
+from pdalloc.planning.effort import SEED
 
 RESULTS = pairings.FOLDER / "results"
 

@@ -19,7 +19,7 @@ from experiments.paper_2603_04716 import plans, predictions
 from experiments.results import Row, write_csv
 from experiments.simulated import simulated_rows
 
-from pdalloc.planning.plan import SEED
+from pdalloc.planning.effort import SEED
 
 RESULTS = predictions.FOLDER / "results"
 

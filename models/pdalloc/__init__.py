@@ -19,9 +19,11 @@ _WHERE = {
     "RequestLog": "pdalloc.records",
     "Scenario": "pdalloc.scenario",
     "evaluate": "pdalloc.planning",
+    "Simulation": "pdalloc.planning",
     "load_scenario": "pdalloc.scenario",
     "plan": "pdalloc.planning",
     "scenario_from_mapping": "pdalloc.scenario",
+    "simulate": "pdalloc.planning",
 }
 __all__ = sorted(_WHERE)
 

@@ -43,6 +43,15 @@ ValidateOpt = Annotated[
 SeedOpt = Annotated[
     int | None, typer.Option("--seed", min=0, help="seed of the simulation, not negative")
 ]
+RequestsOpt = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="simulated requests per replication [default: what the traffic needs]",
+    ),
+]
+ReplicationsOpt = Annotated[int, typer.Option(min=2, help="independent simulated runs")]
+FleetOpt = Annotated[str, typer.Option(help="3P4D, or prefill/h200x8=3,decode/h200x8=4")]
 
 
 @app.command()
@@ -58,17 +67,32 @@ def plan(
     json: JsonOpt = None,
     out: OutOpt = None,
     validate: ValidateOpt = False,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="add the cheapest replicas until the simulation keeps every SLO"
+        ),
+    ] = False,
+    requests: RequestsOpt = None,
+    replications: ReplicationsOpt = 10,
     seed: SeedOpt = None,
 ) -> None:
     """Find the cheapest fleet that keeps every SLO."""
+    from pdalloc.planning import Effort
     from pdalloc.planning import plan as make_plan
-    from pdalloc.planning.plan import SEED
     from pdalloc.report.progress import bar
 
     loaded = _load(scenario, variant, set_, owned)
-    with bar("simulating", enabled=validate) as progress:
+    with bar("simulating", enabled=validate or repair) as progress:
         answer = make_plan(
-            loaded, solver, alternatives, validate, progress, SEED if seed is None else seed
+            loaded,
+            solver,
+            alternatives,
+            validate,
+            progress,
+            _seed(seed),
+            Effort(requests, replications),
+            repair,
         )
     _deliver(loaded, answer, json, out)
     if answer.status == "infeasible":
@@ -78,23 +102,75 @@ def plan(
 @app.command()
 def evaluate(
     scenario: ScenarioArg,
-    fleet: Annotated[str, typer.Option(help="3P4D, or prefill/h200x8=3,decode/h200x8=4")],
+    fleet: FleetOpt,
     variant: VariantOpt = None,
     set_: SetOpt = None,
     json: JsonOpt = None,
     out: OutOpt = None,
     validate: ValidateOpt = False,
+    requests: RequestsOpt = None,
+    replications: ReplicationsOpt = 10,
     seed: SeedOpt = None,
 ) -> None:
     """Say what a given fleet does: which SLO breaks, and up to which demand it holds."""
+    from pdalloc.planning import Effort
     from pdalloc.planning import evaluate as judge
-    from pdalloc.planning.plan import SEED
     from pdalloc.report.progress import bar
 
     loaded = _load(scenario, variant, set_, None)
+    effort = Effort(requests, replications)
     with bar("simulating", enabled=validate) as progress:
-        answer = judge(loaded, fleet, validate, progress, SEED if seed is None else seed)
+        answer = judge(loaded, fleet, validate, progress, _seed(seed), effort)
     _deliver(loaded, answer, json, out)
+
+
+@app.command()
+def simulate(
+    scenario: ScenarioArg,
+    fleet: Annotated[
+        str,
+        typer.Option(help="3P4D, or prefill/h200x8=3,decode/h200x8=4; co-located: h200x8=7"),
+    ],
+    variant: VariantOpt = None,
+    set_: SetOpt = None,
+    requests: RequestsOpt = None,
+    replications: ReplicationsOpt = 10,
+    seed: SeedOpt = None,
+    engine: Annotated[str, typer.Option(help="fast, or reference (readable, slow)")] = "fast",
+    json: JsonOpt = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="folder for simulation.json and figures")
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option("--log", help="CSV file for every request of the first replication"),
+    ] = None,
+) -> None:
+    """Simulate a given fleet: latencies, attainment, goodput, queues and cost, with intervals."""
+    from pdalloc.planning import Effort
+    from pdalloc.planning import simulate as run
+    from pdalloc.report.files import simulation_files, write_files
+    from pdalloc.report.log_csv import log_as_csv
+    from pdalloc.report.progress import bar
+    from pdalloc.report.simulation_table import print_simulation
+
+    _check_json(json)
+    loaded = _load(scenario, variant, set_, None)
+    effort = Effort(requests, replications)
+    with bar("simulating", enabled=True) as progress:
+        done = run(loaded, fleet, effort, _seed(seed), progress, engine)
+    contents = {} if out is None else simulation_files(done, out)
+    if json not in (None, "-"):
+        contents[Path(json)] = done.answer.to_json().encode()
+    if log is not None:
+        contents[log] = log_as_csv(loaded, done.log).encode()
+    write_files(contents)
+    if json == "-":
+        typer.echo(done.answer.to_json())
+    else:
+        print_simulation(done.answer)
+    if done.answer.interrupted:
+        raise typer.Exit(130)
 
 
 @app.command()
@@ -129,17 +205,22 @@ def catalog(
 
 @app.command()
 def schema(
-    what: Annotated[str, typer.Argument(help="scenario or answer")] = "scenario",
+    what: Annotated[str, typer.Argument(help="scenario, answer or simulation")] = "scenario",
 ) -> None:
-    """Print the JSON Schema of scenario files or of answers."""
+    """Print the JSON Schema of scenario files, of answers or of simulations."""
     import json
 
     from pydantic import BaseModel
 
     from pdalloc.planning.answer import Answer
+    from pdalloc.planning.simulation_answer import SimulationAnswer
     from pdalloc.scenario.schema import ScenarioSpec
 
-    models: dict[str, type[BaseModel]] = {"scenario": ScenarioSpec, "answer": Answer}
+    models: dict[str, type[BaseModel]] = {
+        "scenario": ScenarioSpec,
+        "answer": Answer,
+        "simulation": SimulationAnswer,
+    }
     if what not in models:
         raise InputError(f"schema {what!r} is not one of {', '.join(models)}")
     typer.echo(json.dumps(models[what].model_json_schema(), indent=2))
@@ -159,8 +240,7 @@ def _deliver(scenario: Scenario, answer: Answer, json: str | None, out: Path | N
     from pdalloc.report.files import write_outputs, write_text
     from pdalloc.report.table import print_answer
 
-    if json == "":
-        raise InputError("--json: give a file name, or - for stdout")
+    _check_json(json)
     if json != "-":
         print_answer(answer)
     if json == "-":
@@ -169,6 +249,17 @@ def _deliver(scenario: Scenario, answer: Answer, json: str | None, out: Path | N
         write_text(Path(json), answer.to_json())
     if out is not None:
         write_outputs(scenario, answer, out)
+
+
+def _check_json(json: str | None) -> None:
+    if json == "":
+        raise InputError("--json: give a file name, or - for stdout")
+
+
+def _seed(given: int | None) -> int:
+    from pdalloc.planning.effort import SEED
+
+    return SEED if given is None else given
 
 
 def _fail(message: str) -> None:

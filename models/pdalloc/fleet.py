@@ -109,3 +109,31 @@ def parse_fleet(text: str, types: dict[Role, list[str]]) -> Fleet:
             raise InputError(f"fleet {text!r}: no type {name!r} for {role} (known: {known})")
         counts[role, name] = counts.get((role, name), 0) + int(number)
     return Fleet.of(counts)
+
+
+def parse_both_roles(text: str, types: dict[Role, list[str]]) -> Fleet:
+    """Read a co-located fleet: ``h200x8=7``, or ``7`` where one type may serve both roles.
+
+    Its pools stand in both roles. Raises InputError for anything else.
+    """
+    both = [name for name in types[PREFILL] if name in types[DECODE]]
+    known = ", ".join(both) or "none"
+    counts: dict[tuple[Role, str], int] = {}
+    for item in text.split(","):
+        match = re.fullmatch(r"\s*(?:([^=\s/]+)\s*=)?\s*(\d+)\s*", item)
+        if not match:
+            raise InputError(
+                f"fleet {text!r}: co-located replicas do both roles; write type=replicas, "
+                f"not {item!r} (known: {known})"
+            )
+        if match[1] is None and len(both) != 1:
+            raise InputError(
+                f"fleet {text!r}: {len(both)} replica types may serve both roles; write "
+                f"type={match[2]} (known: {known})"
+            )
+        name = match[1] or both[0]
+        if name not in both:
+            raise InputError(f"fleet {text!r}: no type {name!r} for both roles (known: {known})")
+        for role in ROLES:
+            counts[role, name] = counts.get((role, name), 0) + int(match[2])
+    return Fleet.of(counts)

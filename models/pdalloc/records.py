@@ -6,6 +6,7 @@ one clock. SLOs read latencies from here, so simulated and measured runs are jud
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,3 +88,66 @@ class RequestLog:
         columns: dict[str, Any] = {name: getattr(self, name) for name in self.__annotations__}
         given = {name: values for name, values in columns.items() if values is not None}
         return RequestLog(**{name: values[keep] for name, values in given.items()})
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Latencies ``values[i]`` (s), each seen ``counts[i]`` >= 1 times; arrays (k,).
+
+    A million requests have hundreds of millions of token gaps but few different ones: the
+    steps. What is read off is that of the values written out, ``np.repeat(values, counts)``.
+    """
+
+    values: Array
+    counts: Ints
+
+    @property
+    def size(self) -> int:
+        """How many latencies there are."""
+        return int(self.counts.sum())
+
+    @property
+    def mean(self) -> float:
+        """Their mean, s; NaN when there is none."""
+        if not self.size:
+            return float("nan")
+        # Not a dot product: BLAS would wake its threads for it, at many times the cost.
+        return float((self.values * self.counts).sum() / self.size)
+
+    def percentiles(self, percents: Sequence[float]) -> list[float]:
+        """Linearly interpolated percentiles, s, as ``np.percentile`` gives; NaN of nothing."""
+        if not self.size:
+            return [float("nan")] * len(percents)
+        place = (self.size - 1) * np.asarray(percents, float) / 100.0
+        below = np.floor(place).astype(np.int64)
+        above = np.minimum(below + 1, self.size - 1)
+        low, high = np.split(self._ranked(np.concatenate([below, above])), 2)
+        return [float(x) for x in low + (place - below) * (high - low)]
+
+    def _ranked(self, ranks: Ints) -> Array:
+        """The values of these ranks, from 0 on: a histogram, then a sort of a few of its bins."""
+        least, most = float(self.values.min()), float(self.values.max())
+        if least == most:
+            return np.full(len(ranks), least)
+        # Rounding is monotone, so the bins are in order whatever it does to their edges.
+        bins = ((self.values - least) * ((BINS - 1) / (most - least))).astype(np.int32)
+        up_to = np.cumsum(np.bincount(bins, self.counts, BINS))
+        looked_at = np.zeros(BINS, bool)
+        looked_at[np.searchsorted(up_to, ranks, side="right")] = True
+        left_out = np.where(looked_at, 0.0, np.diff(up_to, prepend=0.0))
+        inside = np.flatnonzero(looked_at[bins])
+        inside = inside[np.argsort(self.values[inside])]
+        before = np.cumsum(left_out)[bins[inside]]
+        reached = np.cumsum(self.counts[inside]) + before
+        found: Array = self.values[inside[np.searchsorted(reached, ranks, side="right")]]
+        return found
+
+
+BINS = 1 << 12
+"""Bins among which a percentile is looked for."""
+
+
+def sample_of(values: Array) -> Sample:
+    """The finite ones of ``values`` (n,), seconds, each seen once."""
+    finite = values[np.isfinite(values)]
+    return Sample(finite, np.ones(len(finite), np.int64))

@@ -3,23 +3,32 @@
 A fleet's mixed pools give its requests several paths, one per (prefill type, decode type).
 A plan promises an SLO on each of them, so both numbers are those of the worst path. The
 simulation runs in independent replications, which give its numbers intervals.
+
+An interval that holds the bound decides nothing: the SLO is *too close to call*. A request that
+gets no answer is later than any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pdalloc.errors import InputError
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
-from pdalloc.records import RequestLog
-from pdalloc.simulation.reference import Progress, replay, replica_types
+from pdalloc.records import RequestLog, sample_of
+from pdalloc.simulation.options import PLAIN, SimulationOptions
+from pdalloc.simulation.reference import Progress
+from pdalloc.simulation.setup import replica_types
 from pdalloc.simulation.statistics import Run, interval, steady
-from pdalloc.simulation.traffic import Rates, Seed, child_seed, draw
+from pdalloc.simulation.summary import Simulate, replicate
+from pdalloc.simulation.traffic import Rates, Seed
 from pdalloc.slo.objective import Slo
+from pdalloc.slo.statistics import Percentile
 from pdalloc.system import System
 
 Array = NDArray[np.float64]
@@ -28,18 +37,31 @@ Path = tuple[str, str]
 
 LEAST_REQUESTS = 100
 """A path is judged when at least this many requests took it in every replication."""
+LEAST_BEYOND = 10
+"""And, for a percentile, when so many latencies lie beyond it."""
+LOST_TOLERANCE = 1e-3
+"""Share of requests without an answer beyond which a mean is infinite."""
+WORTH_A_WORD = 0.01
+"""Relative errors of a prediction below this are not spelt out."""
+Verdict = Literal["keeps", "breaks", "too close to call", "too few to judge"]
+WORSE: tuple[Verdict, ...] = ("keeps", "too close to call", "too few to judge", "breaks")
+"""Verdicts, each worse than the one before."""
 DEMAND_TOLERANCE = 1e-6
 """Relative difference allowed between the rates' sum and the workload's rate."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One SLO: ``predicted`` and ``simulated`` seconds, the latter +- ``half_width`` (95 %)."""
+    """One SLO: ``predicted`` and ``simulated`` seconds, the latter +- ``half_width`` (95 %).
+
+    ``replications`` says over how many runs: fewer than asked where somebody pressed ^C.
+    """
 
     slo: Slo
     predicted: float
     simulated: float
     half_width: float
+    replications: int = 0
 
     @property
     def within(self) -> bool:
@@ -54,24 +76,87 @@ class Comparison:
         return self.predicted / self.simulated - 1.0
 
     @property
-    def keeps(self) -> bool:
-        """Whether the simulated value keeps the bound."""
-        return self.slo.keeps(self.simulated)
+    def verdict(self) -> Verdict:
+        """What the simulation says of the SLO, with the confidence of its interval."""
+        return verdict(self.slo, self.simulated, self.half_width)
 
     @property
     def statement(self) -> str:
-        """What the simulation says of the SLO, in one line.
-
-        "too close to call" when the bound lies within the interval.
-        """
-        if abs(self.simulated - self.slo.bound) <= self.half_width:
-            verdict = "too close to call against"
-        else:
-            verdict = "keeps" if self.keeps else "breaks"
+        """The verdict in one line."""
+        name = f"{self.slo.traffic_class}: {self.slo.title}"
+        if math.isnan(self.simulated):
+            return f"{name}: too few requests to judge it; simulate more"
+        if math.isinf(self.simulated):
+            return f"{name}: too many requests got no answer"
+        against = " against" if self.verdict == "too close to call" else ""
         return (
-            f"{self.slo.traffic_class}: {self.slo.title} simulated {self.simulated:.4g} s "
-            f"+- {self.half_width:.2g} s {verdict} {self.slo.bound:g} s"
+            f"{name} simulated {self.simulated:.4g} s +- {self.half_width:.2g} s "
+            f"{self.verdict}{against} {self.slo.bound:g} s"
         )
+
+    @property
+    def doubt(self) -> str:
+        """Where the formula is outside the interval by WORTH_A_WORD, in one line; else ''."""
+        if not math.isfinite(self.simulated) or not math.isfinite(self.predicted):
+            return ""
+        if self.within or abs(self.relative_gap) < WORTH_A_WORD:
+            return ""
+        side = "optimistic" if self.predicted < self.simulated else "pessimistic"
+        return (
+            f"{self.slo.traffic_class}: {self.slo.title} predicted {self.predicted:.4g} s lies "
+            f"outside the simulated {self.simulated:.4g} s +- {self.half_width:.2g} s: the "
+            f"formula is {abs(self.relative_gap):.1%} {side} here"
+        )
+
+
+def verdict(slo: Slo, simulated: float, half_width: float) -> Verdict:
+    """Whether ``simulated`` +- ``half_width`` seconds keep the bound; NaN: nobody could tell."""
+    if math.isnan(simulated):
+        return "too few to judge"
+    if abs(simulated - slo.bound) <= half_width:
+        return "too close to call"
+    return "keeps" if slo.keeps(simulated) else "breaks"
+
+
+def value_of(slo: Slo, run: Run, keep: Mask, lost: float = 0.0) -> float:
+    """The SLO's statistic over the answered requests in ``keep`` (n,), seconds.
+
+    ``lost`` is the share of requests that got no answer. They never see a token: a percentile
+    counts them as later than any, and a mean is infinite where they are more than
+    LOST_TOLERANCE. NaN where fewer than LEAST_REQUESTS, or LEAST_BEYOND beyond the percentile,
+    are there: the small-sample bias of a quantile is in no interval.
+    """
+    keep = keep & run.log.finished
+    times = getattr(run.log, slo.metric, None)
+    sample = run.gap_sample(keep) if times is None else sample_of(times[keep])
+    if keep.sum() < LEAST_REQUESTS:
+        return math.inf if lost > 0.5 else math.nan
+    if not sample.size:
+        return 0.0  # one-token answers have no gap
+    if not isinstance(slo.statistic, Percentile):
+        return math.inf if lost > LOST_TOLERANCE else slo.statistic.of_sample(sample)
+    share = slo.statistic.percent / 100.0
+    if slo.metric != "itl":
+        share /= 1.0 - lost
+        if share >= 1.0:
+            return math.inf
+    if sample.size * (1.0 - share) < LEAST_BEYOND:
+        return math.nan
+    return Percentile(100.0 * share).of_sample(sample)
+
+
+def lost_share(run: Run, keep: Mask) -> float:
+    """Share of the requests in ``keep`` (n,) that got no answer."""
+    asked = int(keep.sum())
+    return 1.0 - int((keep & run.log.finished).sum()) / asked if asked else 0.0
+
+
+def estimated(values: Sequence[float]) -> tuple[float, float]:
+    """(mean, half-width) over replications, s; (inf, 0) or (nan, 0) where one is that."""
+    for odd in (math.nan, math.inf):
+        if any(math.isnan(x) if math.isnan(odd) else x == odd for x in values):
+            return odd, 0.0
+    return interval(values)
 
 
 def validate(
@@ -84,28 +169,50 @@ def validate(
     replications: int,
     seed: Seed,
     progress: Progress | None = None,
+    options: SimulationOptions = PLAIN,
+    simulate: Simulate | None = None,
 ) -> tuple[Comparison, ...]:
     """Simulate ``fleet`` under ``rates`` (requests/s per pool) and compare every SLO.
 
     ``predicted[slo]`` in seconds on the worst path; ``requests`` per replication;
-    ``progress(done, total)`` counts requests of all replications. Raises InputError for fewer
-    than two replications, rates that are not those of the workload, or so few requests that
-    no path of a class has LEAST_REQUESTS.
+    ``progress(done, total)`` counts requests of all replications; ``simulate`` is the fast
+    simulator where none is given. Raises InputError for fewer than two replications or rates
+    that are not those of the workload.
     """
-    if replications < 2:
-        raise InputError(f"validation needs at least 2 replications, got {replications}")
     _check_demand(system, rates)
     samples: dict[Slo, list[dict[Path, float]]] = {slo: [] for slo in slos}
-    for i in range(replications):
-        draws = draw(system.workload, fleet, rates, requests, child_seed(seed, i))
-        run = replay(system, fleet, draws, _shifted(progress, i, replications))
+
+    def read(run: Run, replication: int) -> dict[str, float]:
         for slo in slos:
             samples[slo].append(dict(_measured(system, fleet, run, slo)))
+        return {}
+
+    done = replicate(
+        system,
+        fleet,
+        rates,
+        requests,
+        replications,
+        seed,
+        options,
+        read,
+        progress,
+        simulate or _fast(),
+    )
     comparisons = []
     for slo in slos:
-        simulated, half_width = _worst(slo, samples[slo])
-        comparisons.append(Comparison(slo, predicted[slo], simulated, half_width))
+        simulated, half_width = _worst(slo, samples[slo][: done.replications])
+        comparisons.append(
+            Comparison(slo, predicted[slo], simulated, half_width, done.replications)
+        )
     return tuple(comparisons)
+
+
+def _fast() -> Simulate:
+    """The compiled simulator, imported here because Numba takes its time."""
+    from pdalloc.simulation.fast import replay
+
+    return replay
 
 
 def _check_demand(system: System, rates: Rates) -> None:
@@ -120,23 +227,14 @@ def _check_demand(system: System, rates: Rates) -> None:
             )
 
 
-def _shifted(progress: Progress | None, done: int, replications: int) -> Progress | None:
-    """``progress`` as one of ``replications`` runs sees it, ``done`` of them before it."""
-    if progress is None:
-        return None
-    return lambda finished, total: progress(done * total + finished, replications * total)
-
-
 def _measured(system: System, fleet: Fleet, run: Run, slo: Slo) -> Iterator[tuple[Path, float]]:
-    """The SLO's statistic on each path with enough requests, seconds."""
+    """The SLO's value (:func:`value_of`) on each path somebody took; the lost count on all."""
     classes = [c.name for c in system.workload.classes]
     mine = steady(run.log) & (run.log.traffic_class == classes.index(slo.traffic_class))
+    lost = lost_share(run, mine)
     for path, taken in _paths(fleet, run.log):
-        keep = mine & taken
-        if keep.sum() >= LEAST_REQUESTS:
-            values = run.gaps(keep) if slo.metric == "itl" else getattr(run.log, slo.metric)[keep]
-            values = values[np.isfinite(values)]  # one-token answers have no gap
-            yield path, slo.statistic.of_sample(values) if len(values) else 0.0
+        if np.any(mine & taken) or lost == 1.0:
+            yield path, value_of(slo, run, mine & taken, lost)
 
 
 def _paths(fleet: Fleet, log: RequestLog) -> Iterator[tuple[Path, Mask]]:
@@ -150,14 +248,16 @@ def _paths(fleet: Fleet, log: RequestLog) -> Iterator[tuple[Path, Mask]]:
 
 
 def _worst(slo: Slo, samples: list[dict[Path, float]]) -> tuple[float, float]:
-    """(mean, half-width) of the path with the greatest mean over replications, seconds.
+    """(mean, half-width) of the path with the worst verdict, then the greatest upper end, s.
 
-    The worst of means rather than the mean of worsts: with equal paths the latter is high.
+    A path's mean, rather than the mean of each run's worst path: with equal paths the latter
+    is high.
     """
-    common = set.intersection(*(set(sample) for sample in samples))
-    if not common:
-        raise InputError(
-            f"too few requests to judge {slo.name} of class {slo.traffic_class!r}: no path had "
-            f"{LEAST_REQUESTS} of them in every replication; simulate more"
-        )
-    return max(interval([sample[path] for sample in samples]) for path in sorted(common))
+
+    def badness(path: tuple[float, float]) -> tuple[int, float]:
+        mean, half_width = path
+        return WORSE.index(verdict(slo, mean, half_width)), mean + half_width
+
+    taken = dict.fromkeys(path for sample in samples for path in sample)
+    paths = [estimated([sample.get(path, math.nan) for sample in samples]) for path in taken]
+    return max(paths, key=badness, default=(math.nan, 0.0))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdalloc.errors import InputError
-from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet, Pool, parse_fleet
+from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet, Pool, parse_both_roles, parse_fleet
 
 ONE = {PREFILL: ["h200x8"], DECODE: ["h200x8"]}
 TWO = {PREFILL: ["a100x8", "h100x8"], DECODE: ["a100x8", "h100x8"]}
@@ -93,3 +93,69 @@ def test_text_round_trip(counts: dict[tuple[str, str], int]) -> None:
         assert parse_fleet(str(fleet), TWO) == fleet
     prefill, decode = (sum(n for (at, _), n in counts.items() if at == role) for role in ROLES)
     assert fleet.xpyd == f"{prefill}P{decode}D"
+
+
+# Co-located fleets: every replica does both roles.
+
+
+@pytest.mark.parametrize(
+    "text", ["7", " 7 ", "h200x8=7", " h200x8 = 7 ", "07", "h200x8=3,h200x8=4"]
+)
+def test_co_located_replicas_stand_in_both_roles(text: str) -> None:
+    fleet = parse_both_roles(text, ONE)
+    assert fleet.counts == {(PREFILL, "h200x8"): 7, (DECODE, "h200x8"): 7}
+
+
+def test_co_located_fleets_of_several_types() -> None:
+    fleet = parse_both_roles("h100x8=2,a100x8=1", TWO)
+    for role in ROLES:
+        assert [(p.replica_type, p.replicas) for p in fleet.in_role(role)] == [
+            ("a100x8", 1), ("h100x8", 2)
+        ]  # fmt: skip
+
+
+def test_the_short_form_needs_one_type_that_does_both() -> None:
+    types = {PREFILL: ["a100x8", "h100x8"], DECODE: ["h100x8"]}
+    assert parse_both_roles("2", types).counts == {(PREFILL, "h100x8"): 2, (DECODE, "h100x8"): 2}
+
+
+def test_no_replicas_are_no_fleet() -> None:
+    assert parse_both_roles("0", ONE) == parse_both_roles("h200x8=0", ONE) == Fleet(())
+
+
+BAD_TOGETHER = [  # text, types, what the message must name
+    ("", ONE, "type=replicas"),
+    ("3P4D", ONE, "type=replicas"),
+    ("prefill/h200x8=3", ONE, "type=replicas"),
+    ("-7", ONE, "type=replicas"),
+    ("7.5", ONE, "type=replicas"),
+    ("=7", ONE, "type=replicas"),
+    ("h200x8=", ONE, "type=replicas"),
+    ("h200x8", ONE, "type=replicas"),
+    ("7,", ONE, "type=replicas"),
+    ("h200x8=7;h200x8=1", ONE, "type=replicas"),
+    ("h20x8=7", ONE, "known: h200x8"),
+    ("7", TWO, "2 replica types may serve both roles; write type=7 (known: a100x8, h100x8)"),
+    ("7", {PREFILL: ["a"], DECODE: ["b"]}, "0 replica types may serve both"),
+    ("a=7", {PREFILL: ["a"], DECODE: ["b"]}, "known: none"),
+]
+
+
+@pytest.mark.parametrize(("text", "types", "names"), BAD_TOGETHER)
+def test_unreadable_co_located_fleets(text: str, types: dict[str, list[str]], names: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_both_roles(text, types)
+    assert repr(text) in str(caught.value)
+    assert names in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+together = st.dictionaries(names, st.integers(1, 1000), min_size=1)
+
+
+@given(together)
+def test_co_located_text_round_trip(counts: dict[str, int]) -> None:
+    """Both roles have the same pools, as many as written."""
+    text = ",".join(f"{name}={count}" for name, count in counts.items())
+    fleet = parse_both_roles(text, TWO)
+    assert fleet.counts == {(role, name): n for role in ROLES for name, n in counts.items()}

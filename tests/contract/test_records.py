@@ -7,8 +7,10 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pdalloc.records import RequestLog
+from pdalloc.records import RequestLog, Sample, sample_of
 
 TIMES = ("prefill_start", "prefill_end", "transfer_end", "decode_start", "first_token", "finish")
 
@@ -109,3 +111,34 @@ def test_every_time_of_a_request_is_a_field() -> None:
     log = log_of(ROWS)
     ordered = np.array([getattr(log, name) for name in ("arrival", *TIMES)])
     assert np.all(np.diff(ordered, axis=0) >= 0)
+
+
+counted = st.lists(
+    st.tuples(st.floats(0.0, 1e6) | st.sampled_from([0.0, 0.02, 1.0]), st.integers(1, 9)),
+    min_size=1,
+    max_size=60,
+)
+
+
+@given(counted, st.lists(st.floats(0.0, 100.0), min_size=1, max_size=5))
+def test_a_counted_sample_reads_as_if_written_out(
+    pairs: list[tuple[float, int]], percents: list[float]
+) -> None:
+    values, counts = (np.array(column) for column in zip(*pairs, strict=True))
+    sample, written_out = Sample(values, counts), np.repeat(values, counts)
+    assert sample.size == len(written_out)
+    assert sample.mean == pytest.approx(written_out.mean())
+    expected = np.percentile(written_out, percents)
+    assert sample.percentiles(percents) == pytest.approx(expected.tolist(), rel=1e-12, abs=1e-12)
+
+
+def test_nothing_has_no_mean_and_no_percentile() -> None:
+    empty = sample_of(np.array([math.nan, math.inf]))
+    assert empty.size == 0
+    assert math.isnan(empty.mean) and math.isnan(empty.percentiles([50.0])[0])
+
+
+def test_latencies_that_do_not_exist_are_left_out() -> None:
+    """A request of one token has no TPOT."""
+    tpot = sample_of(log_of(ROWS).tpot)
+    assert tpot.size == 3 and tpot.mean == pytest.approx((0.5 + 1.0 + 0.1) / 3)

@@ -150,14 +150,19 @@ def test_every_request_ends_and_who_finishes_has_all_its_tokens(case: Case) -> N
     if options.off:
         assert log.status is None and run.token_times is None
         return
-    assert log.left is not None and log.status is not None and run.token_times is not None
+    assert log.left is not None and log.status is not None
+    assert (run.token_times is None) == options.steps_tell
     times = np.array([getattr(log, stage) for stage in STAGES])[:, finished]
     assert np.isfinite(times).all()
     assert np.all(np.diff(times, axis=0) >= 0)
     assert np.array_equal(log.left[finished], log.finish[finished])
     assert np.isnan(log.prefill_start[~finished]).all()
     assert np.all(log.left >= log.arrival)
-    for i, tokens in enumerate(run.token_times):
+    for i in np.flatnonzero(finished).tolist():
+        gaps = run.gaps(np.arange(len(log)) == i)
+        assert len(gaps) == log.output_tokens[i] - 1
+        assert gaps.sum() == pytest.approx(log.finish[i] - log.first_token[i], abs=1e-9)
+    for i, tokens in enumerate(run.token_times or ()):
         assert len(tokens) == (log.output_tokens[i] if finished[i] else 0)
         assert np.all(np.diff(tokens) >= 0)
         if finished[i]:

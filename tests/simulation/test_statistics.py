@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -130,6 +131,23 @@ def test_a_first_token_from_prefill_makes_the_first_gap_longer() -> None:
     """Token 1 at .5 s, the next at the end of the first step, 2 s."""
     run = gap_run(first_token=0.5)
     assert run.gaps(np.array([True, False])).tolist() == [1.5, 2.0, 3.0]
+
+
+def test_gap_samples_count_how_many_requests_saw_each_step() -> None:
+    run = gap_run(first_token=0.5)
+    both = run.gap_sample(np.array([True, True]))
+    assert sorted(np.repeat(both.values, both.counts).tolist()) == [1.5, 2.0, 3.0, 5.0]
+    twice = RequestLog(
+        **{name: np.tile(x, 2) for name, x in vars(run.log).items() if x is not None}
+    )
+    sample = replace(run, log=twice).gap_sample(np.ones(4, bool))
+    assert dict(zip(sample.values.tolist(), sample.counts.tolist(), strict=True)) == {
+        1.5: 1,  # a gap of one request's own, listed once each
+        2.0: 2,
+        3.0: 2,
+        5.0: 2,
+    }
+    assert both.size == 4 and sample.size == 8
 
 
 def test_no_request_no_gap() -> None:

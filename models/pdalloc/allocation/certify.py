@@ -47,7 +47,7 @@ class Certificate:
 
 def certify(problem: AllocationProblem, fleet: Fleet) -> Certificate:
     """Check stock, limits, stability and every SLO of ``fleet`` by prediction."""
-    broken = _resource_violations(problem, fleet)
+    broken = resource_violations(problem, fleet)
     capacity = problem.capacity
     missing = [role for role in ("prefill", "decode") if not fleet.in_role(role)]
     if missing:
@@ -73,7 +73,8 @@ def _unknown(slos: tuple[Slo, ...]) -> tuple[SloCheck, ...]:
     return tuple(SloCheck(slo, None) for slo in slos)
 
 
-def _resource_violations(problem: AllocationProblem, fleet: Fleet) -> list[str]:
+def resource_violations(problem: AllocationProblem, fleet: Fleet) -> list[str]:
+    """Where ``fleet`` exceeds stock or limits, in words; empty when it does not."""
     broken = []
     for gpu, used in problem.gpus(fleet).items():
         held = problem.stock.get(gpu)

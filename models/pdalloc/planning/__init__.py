@@ -1,6 +1,8 @@
-"""plan and evaluate: from a scenario to a certified answer."""
+"""plan, evaluate and simulate: from a scenario to an answer."""
 
 from pdalloc.planning.answer import Answer
+from pdalloc.planning.effort import Effort
 from pdalloc.planning.plan import evaluate, plan
+from pdalloc.planning.simulation import Simulation, simulate
 
-__all__ = ["Answer", "evaluate", "plan"]
+__all__ = ["Answer", "Effort", "Simulation", "evaluate", "plan", "simulate"]

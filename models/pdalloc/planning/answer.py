@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+Verdict = Literal["keeps", "breaks", "too close to call", "too few to judge"]
+
 
 class Block(BaseModel):
     """Base of every block of an answer."""
@@ -46,6 +48,9 @@ class SloAnswer(Block):
     simulated_s: float | None = None
     simulated_half_width_s: float | None = Field(
         default=None, description="half of the 95 % confidence interval"
+    )
+    simulated_verdict: Verdict | None = Field(
+        default=None, description="of the simulation, with the confidence of the interval"
     )
 
 

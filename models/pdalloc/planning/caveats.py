@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from pdalloc.fleet import PREFILL, Fleet
 from pdalloc.prediction import DecodeState, Prediction, Predictor, PrefillState
+from pdalloc.scenario import Scenario
 from pdalloc.system import ReplicaType, System
+from pdalloc.workload.arrivals import TimeVarying
 from pdalloc.workload.traffic import RequestMix
+
+if TYPE_CHECKING:
+    from pdalloc.planning.simulation_answer import SimulationAnswer
 
 FEW = 1e-3
 """Shares of requests below this are not worth a warning."""
 HIGH_BATCH = 0.99
+WORKS_ALL_THE_TIME = 0.995
+LITTLE_TOLERANCE = 0.03
+"""Gap in Little's law above which a run has not been steady."""
+GROWTH = 0.005
+"""The same where replicas work all the time: 1 - 1/load of a queue that grows."""
+OFF_DEMAND = 0.02
+"""Relative difference of offered rate and demand, beside its interval, that is told."""
+NEAR = 0.05
+"""Relative difference of two measures of burstiness that is not worth a warning."""
+FEW_FOR_P99 = 1000
+"""Requests of a class in one replication below which its P99 is a guess."""
 FULL = 0.95
 """Utilisation above which a plan sits on a knife's edge."""
 
@@ -50,6 +67,87 @@ def estimates_of(system: System, fleet: Fleet) -> list[str]:
         for name in used
         for what in system.replica_types[name].latency.estimates
     ]
+
+
+def simulation_warnings(scenario: Scenario, fleet: Fleet, answer: SimulationAnswer) -> list[str]:
+    """One line per reason to doubt what was simulated; empty when there is none."""
+    system = scenario.system
+    mix = system.workload.mix()
+    found = _window(system, mix)
+    types = system.replica_types
+    for pool in fleet.in_role(PREFILL):
+        found += _prompts_beyond(types[pool.replica_type], mix)
+    used = sorted({pool.replica_type for pool in fleet.pools})
+    found += _uncalibrated([types[name] for name in used])
+    failures = scenario.options.failures
+    up = 1.0 if failures is None else failures.mtbf / (failures.mtbf + failures.mttr)
+    found += _unsteady(answer, up)
+    offered, demand = answer.offered_requests_per_s, answer.demand_requests_per_s
+    if abs(offered.value - demand) > OFF_DEMAND * demand + offered.half_width:
+        found.append(
+            f"{offered.value:.4g} req/s were offered, the demand is {demand:.4g}: the run does not "
+            "see what its arrivals do on average"
+        )
+    lost = answer.timeout_share.value + answer.rejected_share.value
+    if lost > 0.0:
+        found.append(
+            f"{lost:.2%} of requests got no answer; latencies are of the others, attainment counts "
+            "them as missed"
+        )
+    if answer.interrupted:
+        found.append(
+            f"stopped after {answer.replications} of {answer.replications_asked} replications; "
+            "intervals are wider for it"
+        )
+    return list(dict.fromkeys(found))
+
+
+def _unsteady(answer: SimulationAnswer, up: float) -> list[str]:
+    """A queue that grows, or a run too short: its numbers would be others in a longer run.
+
+    ``up`` is the share of time that a replica is up.
+    """
+    full = [pool for pool in answer.pools if pool.utilisation.value > WORKS_ALL_THE_TIME * up]
+    # A decode replica works whenever it holds a request, so it is busy without being overloaded.
+    suspects = [pool for pool in full if pool.role == PREFILL] or full
+    gap = answer.littles_law_gap
+    if suspects and gap.value < -max(gap.half_width, GROWTH):
+        names = ", ".join(f"{pool.role}/{pool.replica_type}" for pool in suspects)
+        return [
+            f"{names}: busy all the time and its queue grows: there is no steady state, "
+            "and the latencies depend on how long the run is"
+        ]
+    if abs(gap.value) > LITTLE_TOLERANCE + gap.half_width:
+        return [
+            f"Little's law is {gap.value:+.1%} off: the run is too short for a steady state; ask "
+            "for more --requests"
+        ]
+    return []
+
+
+def ignored_by_formulas(scenario: Scenario) -> list[str]:
+    """What the simulator does and no formula knows, one line; empty when there is nothing."""
+    on = [
+        "transfers" if name == "network" else name.replace("_", " ")
+        for name, value in vars(scenario.options).items()
+        if value is not None and value != {}
+    ]
+    found = []
+    if on:
+        found.append(
+            f"simulation options ({', '.join(on)}): only a simulation knows them, formulas do not"
+        )
+    for c in scenario.system.workload.classes:
+        if isinstance(c.arrivals, TimeVarying):
+            found.append(
+                f"{c.name}: the rate follows the clock, formulas take its mean; plan for the peak"
+            )
+        elif c.arrivals is not None and abs(c.arrivals.dispersion / c.arrival_scv - 1.0) > NEAR:
+            found.append(
+                f"{c.name}: formulas take an arrival SCV of {c.arrival_scv:.3g}, its process "
+                f"disperses like {c.arrivals.dispersion:.3g} in the long run"
+            )
+    return found
 
 
 def _nearly_full(prediction: Prediction | None) -> list[str]:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-from pdalloc.allocation.certify import Certificate, SloCheck, certify
+from pdalloc.allocation.certify import certify
 from pdalloc.allocation.problem import Allocation, AllocationProblem
 from pdalloc.allocation.solvers import solver_named
-from pdalloc.capacity import Capacity
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import ROLES, Fleet, parse_fleet
-from pdalloc.planning import margins
-from pdalloc.planning.answer import AlternativeAnswer, Answer, MarginAnswer, PoolAnswer, SloAnswer
-from pdalloc.planning.caveats import estimates_of, warnings_of
-from pdalloc.prediction import DecodeState
+from pdalloc.planning.answer import Answer
+from pdalloc.planning.assembly import answer_of
+from pdalloc.planning.effort import SEED, Effort
+from pdalloc.planning.judged import Progress, judged
+from pdalloc.planning.repair import repaired
 from pdalloc.scenario import Scenario
-from pdalloc.validation import Comparison, validate
-from pdalloc.version import provenance
 
-Progress = Callable[[int, int], None]
-"""Called with (done, total) while something long runs."""
-
-SIMULATED_REQUESTS = 20_000
-REPLICATIONS = 4
-SEED = 20261129
+NO_STEADY_STATE = (
+    "without a steady state there is nothing to validate; pdalloc simulate shows how queues grow"
+)
 
 
 def plan(
@@ -34,23 +28,29 @@ def plan(
     simulate: bool = False,
     progress: Progress | None = None,
     seed: int = SEED,
+    effort: Effort | None = None,
+    repair: bool = False,
 ) -> Answer:
     """The cheapest fleet that keeps every SLO, certified by prediction.
 
     ``solver`` names a module of :mod:`pdalloc.allocation.solvers`; ``alternatives`` next
-    cheapest fleets are listed; ``simulate`` puts the reference simulator's latencies beside
-    the predicted ones. An infeasible question is an answer too (``status``, ``reason``).
+    cheapest fleets are listed; ``simulate`` puts simulated latencies beside the predicted
+    ones; ``repair`` adds the cheapest replicas until the simulation, too, keeps every SLO. An
+    infeasible question is an answer too (``status``, ``reason``).
     """
     if alternatives and solver != "exact":
         raise UnsupportedError(f"solver {solver!r} lists no alternatives; use --solver exact")
+    _check_apart(scenario)
     problem = scenario.problem()
     allocation = solver_named(solver).solve(problem, alternatives)
-    answer = _answer(scenario, problem, allocation, seed)
+    answer = answer_of(scenario, problem, allocation, seed)
     if len({o.gpu for o in problem.options}) > 1 and answer.status == "optimal":
         answer = answer.model_copy(update={"single_type": single_type_costs(problem)})
-    if simulate and allocation.fleet.pools:
-        answer = with_simulation(scenario, problem, answer, progress, seed)
-    return answer
+    if not allocation.fleet.pools or not (simulate or repair):
+        return answer
+    if repair:
+        return repaired(scenario, problem, answer, effort or Effort(), seed, progress)
+    return judged(scenario, problem, answer, effort or Effort(), seed, progress)
 
 
 def evaluate(
@@ -59,11 +59,13 @@ def evaluate(
     simulate: bool = False,
     progress: Progress | None = None,
     seed: int = SEED,
+    effort: Effort | None = None,
 ) -> Answer:
     """What a given fleet does: which SLO breaks, its margins, and up to which demand it holds.
 
     ``fleet`` as ``3P4D`` or ``prefill/h200x8=3,decode/h200x8=4``.
     """
+    _check_apart(scenario)
     if isinstance(fleet, str):
         fleet = parse_fleet(fleet, scenario.system.type_names)
     problem = scenario.problem()
@@ -76,10 +78,19 @@ def evaluate(
         None,
         "; ".join(check.broken),
     )
-    answer = _answer(scenario, problem, allocation, seed)
-    if simulate and check.prediction is not None:
-        answer = with_simulation(scenario, problem, answer, progress, seed)
-    return answer
+    answer = answer_of(scenario, problem, allocation, seed)
+    if not simulate:
+        return answer
+    if check.prediction is None:
+        return answer.model_copy(update={"warnings": [*answer.warnings, NO_STEADY_STATE]})
+    return judged(scenario, problem, answer, effort or Effort(), seed, progress)
+
+
+def _check_apart(scenario: Scenario) -> None:
+    if scenario.options.colocated is not None:
+        raise UnsupportedError(
+            "simulation.colocated: no formula knows co-located serving; use pdalloc simulate"
+        )
 
 
 def single_type_costs(problem: AllocationProblem) -> dict[str, float | None]:
@@ -90,171 +101,3 @@ def single_type_costs(problem: AllocationProblem) -> dict[str, float | None]:
         roles = {o.role for o in alone.options}
         costs[gpu] = solver_named("exact").solve(alone).cost if roles == set(ROLES) else None
     return costs
-
-
-def with_simulation(
-    scenario: Scenario,
-    problem: AllocationProblem,
-    answer: Answer,
-    progress: Progress | None,
-    seed: int,
-) -> Answer:
-    """``answer`` with simulated latencies and their confidence half-widths beside the SLOs."""
-    fleet = parse_fleet(answer.fleet or "", scenario.system.type_names)
-    rates = problem.capacity.best_route(fleet, problem.demand)
-    predicted = {
-        slo: s.predicted_s if s.predicted_s is not None else float("inf")
-        for slo, s in zip(scenario.slos, answer.slos, strict=True)
-    }
-    compared: dict[object, Comparison] = {
-        c.slo: c
-        for c in validate(
-            scenario.system,
-            scenario.slos,
-            fleet,
-            rates,
-            predicted,
-            SIMULATED_REQUESTS,
-            REPLICATIONS,
-            seed,
-            progress,
-        )
-    }
-    slos = [
-        s.model_copy(
-            update={
-                "simulated_s": compared[slo].simulated,
-                "simulated_half_width_s": compared[slo].half_width,
-            }
-        )
-        for slo, s in zip(scenario.slos, answer.slos, strict=True)
-    ]
-    return answer.model_copy(update={"slos": slos})
-
-
-def _answer(
-    scenario: Scenario, problem: AllocationProblem, allocation: Allocation, seed: int
-) -> Answer:
-    fleet = allocation.fleet
-    check = certify(problem, fleet) if fleet.pools else None
-    capacity, demand = problem.capacity, problem.demand
-    tokens_per_minute = 60.0 * scenario.system.workload.tokens_per_second
-    gpus = problem.gpus(fleet)
-    total = sum(gpus.values())
-    served = check is not None and all(fleet.in_role(role) for role in ROLES)
-    margin = _margin(capacity, fleet, demand) if served else None
-    cost = allocation.cost
-    status, reason = allocation.status, allocation.reason
-    if status != "infeasible" and check is not None and not check.certified:
-        # prediction has the last word, whatever solver spoke
-        status, reason = "infeasible", f"the fleet fails its check: {'; '.join(check.broken)}"
-    return Answer(
-        scenario=scenario.name,
-        title=scenario.title,
-        variant=scenario.variant,
-        status=status,
-        reason=reason,
-        xpyd=fleet.xpyd if fleet.pools else None,
-        fleet=str(fleet) if fleet.pools else None,
-        gpus=total,
-        gpus_by_type=gpus,
-        demand_requests_per_s=demand,
-        demand_tokens_per_minute=tokens_per_minute,
-        demand_limit_tokens_per_minute=(
-            tokens_per_minute * (1.0 + margin.demand)
-            if margin is not None and margin.demand is not None and margin.demand < margins.MOST
-            else None
-        ),
-        cost_usd_per_hour=cost,
-        bound_usd_per_hour=allocation.bound if status != "infeasible" else None,
-        cost_usd_per_million_tokens=(
-            cost / (60.0 * tokens_per_minute) * 1e6 if cost is not None else None
-        ),
-        tokens_per_minute_per_gpu=tokens_per_minute / total if total else None,
-        pools=_pools(problem, check),
-        slos=_slos(problem, check),
-        margin=margin,
-        alternatives=[
-            AlternativeAnswer(fleet=str(f), xpyd=f.xpyd, cost_usd_per_hour=problem.cost(f))
-            for f in allocation.alternatives
-        ],
-        details=dict(allocation.details),
-        warnings=warnings_of(
-            capacity.predictor,
-            check.prediction if check else None,
-            fleet,
-            capacity.rule if allocation.solver != "evaluate" else "",
-        ),
-        estimates=estimates_of(scenario.system, fleet),
-        produced_by=provenance(allocation.solver, seed),
-    )
-
-
-def _margin(capacity: Capacity, fleet: Fleet, demand: float) -> MarginAnswer:
-    return MarginAnswer(
-        demand=margins.demand_margin(capacity, fleet, demand),
-        prefill=margins.prefill_margin(capacity, fleet, demand),
-        decode=margins.decode_margin(capacity, fleet, demand),
-        output_length=margins.output_margin(capacity, fleet, demand),
-    )
-
-
-def _pools(problem: AllocationProblem, check: Certificate | None) -> list[PoolAnswer]:
-    if check is None:
-        return []
-    found = []
-    for o in problem.options:
-        count = check.fleet.count(o.role, o.replica_type)
-        if not count:
-            continue
-        prediction, key = check.prediction, (o.role, o.replica_type)
-        state = None if prediction is None else prediction.state(*key)
-        rate = None if prediction is None else prediction.rates[key]
-        found.append(
-            PoolAnswer(
-                role=o.role,
-                replica_type=o.replica_type,
-                gpu=o.gpu,
-                gpus_per_replica=o.gpus,
-                replicas=count,
-                owned=min(o.owned, count),
-                rate_per_s=rate,
-                rate_share=None if rate is None else rate / problem.demand,
-                utilisation=None if state is None else state.utilisation,
-                mean_batch=state.batch.mean_batch if isinstance(state, DecodeState) else None,
-                cost_usd_per_hour=o.cost(count),
-            )
-        )
-    return found
-
-
-def _slos(problem: AllocationProblem, check: Certificate | None) -> list[SloAnswer]:
-    checks = check.slos if check else [SloCheck(slo, None) for slo in problem.capacity.slos]
-    binding = _binding(problem, check) if check else set()
-    return [
-        SloAnswer(
-            traffic_class=c.slo.traffic_class,
-            metric=c.slo.metric,
-            statistic=c.slo.statistic.name,
-            bound_s=c.slo.bound,
-            predicted_s=c.predicted,
-            kept=c.kept,
-            binding=c.slo in binding,
-        )
-        for c in checks
-    ]
-
-
-def _binding(problem: AllocationProblem, check: Certificate) -> set[object]:
-    """The SLOs that are broken, or that break when some pool has one replica fewer.
-
-    A pool without which there is no steady state is held by stability, not by an SLO.
-    """
-    bound: set[object] = {c.slo for c in check.slos if not c.kept}
-    for pool in check.fleet.pools:
-        fewer = dict(check.fleet.counts)
-        fewer[pool.role, pool.replica_type] -= 1
-        smaller = certify(problem, Fleet.of(fewer))
-        if smaller.prediction is not None:
-            bound |= {c.slo for c in smaller.slos if not c.kept}
-    return bound

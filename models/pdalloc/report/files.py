@@ -12,9 +12,12 @@ from pdalloc.fleet import parse_fleet
 
 if TYPE_CHECKING:
     from pdalloc.planning.answer import Answer
+    from pdalloc.planning.simulation import Simulation
     from pdalloc.scenario import Scenario
 
 ANSWER = "answer.json"
+SIMULATION = "simulation.json"
+SIMULATION_FIGURE = "simulation"
 FIGURES = ("cost_against_demand", "latency_against_demand")
 KINDS = ("png", "pdf")
 
@@ -37,13 +40,40 @@ def write_outputs(scenario: Scenario, answer: Answer, out: Path) -> None:
     stale = [f"{name}.{kind}" for name in FIGURES for kind in KINDS]
     if answer.margin is not None:
         contents |= _figures(scenario, answer)
+    _make_folder(out)
+    _replace({out / name: content for name, content in contents.items()})
+    for name in set(stale) - set(contents):
+        (out / name).unlink(missing_ok=True)
+
+
+def simulation_files(simulation: Simulation, out: Path) -> dict[Path, bytes]:
+    """simulation.json and its figure in both formats, in folder ``out``, which is made.
+
+    Raises InputError when it cannot be made.
+    """
+    from pdalloc.report.simulation_figure import simulation_figure
+    from pdalloc.report.style import figure_bytes
+
+    figure = simulation_figure(simulation)
+    contents = {SIMULATION: (simulation.answer.to_json() + "\n").encode()}
+    contents |= {f"{SIMULATION_FIGURE}.{kind}": figure_bytes(figure, kind) for kind in KINDS}
+    _make_folder(out)
+    return {out / name: content for name, content in contents.items()}
+
+
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Write all files, or none: readers see the old ones or the new ones.
+
+    Raises InputError when one cannot be written.
+    """
+    _replace(contents)
+
+
+def _make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{out}: cannot make this folder: {_reason(error)}") from None
-    _replace({out / name: content for name, content in contents.items()})
-    for name in set(stale) - set(contents):
-        (out / name).unlink(missing_ok=True)
 
 
 def _figures(scenario: Scenario, answer: Answer) -> dict[str, bytes]:

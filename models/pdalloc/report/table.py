@@ -98,7 +98,7 @@ def _proof(answer: Answer) -> str:
     return f"at least {usd(bound)} is needed"
 
 
-def _table(heading: str, columns: list[tuple[str, bool]]) -> Table:
+def new_table(heading: str, columns: list[tuple[str, bool]]) -> Table:
     """An empty table; ``columns`` are (heading, whether it holds numbers)."""
     from rich import box
     from rich.table import Table
@@ -117,7 +117,8 @@ def _table(heading: str, columns: list[tuple[str, bool]]) -> Table:
     return table
 
 
-def _row(table: Table, *cells: str, look: str = "") -> None:
+def add_row(table: Table, *cells: str, look: str = "") -> None:
+    """A row of plain text, in one style."""
     from rich.text import Text
 
     table.add_row(*(Text(cell) for cell in cells), style=look)
@@ -128,14 +129,14 @@ def _pools(pools: list[PoolAnswer]) -> Table:
     columns = [("role", False), ("type", False), ("replicas", True), ("GPUs", True)]
     columns += [("owned", True)] if owned else []
     columns += [("req/s", True), ("share", True), ("load", True), ("batch", True), ("USD/h", True)]
-    table = _table("Pools", columns)
+    table = new_table("Pools", columns)
     for p in pools:
         cells = [p.role, p.replica_type, str(p.replicas), str(p.replicas * p.gpus_per_replica)]
         cells += [str(p.owned)] if owned else []
         cells += [number(p.rate_per_s, ".2f"), number(p.rate_share, ".0%")]
         cells += ["overload" if p.utilisation is None else f"{p.utilisation:.1%}"]
         cells += [number(p.mean_batch, ".1f"), usd(p.cost_usd_per_hour)]
-        _row(table, *cells)
+        add_row(table, *cells)
     return table
 
 
@@ -145,16 +146,29 @@ def _slos(slos: list[SloAnswer], plus_minus: str) -> Table:
     columns = [("class", False)] if several else []
     columns += [("SLO", False), ("bound", True), ("predicted", True)]
     columns += [("simulated", True), ("agrees", False)] if simulated else []
-    table = _table("SLOs", [*columns, ("verdict", False)])
+    table = new_table("SLOs", [*columns, ("verdict", False)])
     for s in slos:
         name = s.statistic if s.statistic == "mean" else s.statistic.upper()
         cells = [s.traffic_class] if several else []
         cells += [f"{s.metric.upper()} {name}", seconds(s.bound_s)]
         cells.append("unstable" if s.predicted_s is None else seconds(s.predicted_s))
         cells += [measured(s, plus_minus), agreement(s)] if simulated else []
-        verdict = ("kept" if s.kept else "BROKEN") + (", binding" if s.binding and s.kept else "")
-        _row(table, *cells, verdict, look="" if s.kept else "red")
+        add_row(table, *cells, verdict(s), look="red" if "BROKEN" in verdict(s) else "")
     return table
+
+
+def verdict(slo: SloAnswer) -> str:
+    """What the prediction says of the bound, and the simulation where it says something else."""
+    if not slo.kept:
+        return "BROKEN"
+    words = "kept, binding" if slo.binding else "kept"
+    if slo.simulated_verdict == "breaks":
+        return f"{words}; simulated BROKEN"
+    if slo.simulated_verdict == "too few to judge":
+        return f"{words}; too few simulated"
+    return words + (
+        "; simulation too close" if slo.simulated_verdict == "too close to call" else ""
+    )
 
 
 def measured(slo: SloAnswer, plus_minus: str) -> str:
@@ -168,8 +182,19 @@ def measured(slo: SloAnswer, plus_minus: str) -> str:
         return seconds(slo.simulated_s)
     scale, unit = (1e3, "ms") if slo.simulated_s < 9.9995 else (1.0, "s")
     half = slo.simulated_half_width_s * scale
-    digits = max(1 - math.floor(math.log10(half)), 0) if half > 0 else 2
+    digits = digits_of(half)
     return f"{slo.simulated_s * scale:.{digits}f} {plus_minus} {half:.{digits}f} {unit}"
+
+
+def digits_of(half_width: float) -> int:
+    """Decimals that show a half-width to its second digit, six at most.
+
+    >>> digits_of(0.0123), digits_of(12.3), digits_of(0.0)
+    (3, 0, 2)
+    """
+    if half_width <= 1e-9:
+        return 2
+    return min(max(1 - math.floor(math.log10(half_width)), 0), 6)
 
 
 def agreement(slo: SloAnswer) -> str:
@@ -183,13 +208,13 @@ def agreement(slo: SloAnswer) -> str:
 
 
 def _alternatives(answer: Answer) -> Table:
-    table = _table(
+    table = new_table(
         "Next-cheapest fleets", [("", False), ("pools", False), ("USD/h", True), ("", True)]
     )
     for other in answer.alternatives:
         more = other.cost_usd_per_hour - (answer.cost_usd_per_hour or 0.0)
         cost = usd(other.cost_usd_per_hour)
-        _row(table, other.xpyd, other.fleet.replace(",", ", "), cost, f"{more:+,.2f}")
+        add_row(table, other.xpyd, other.fleet.replace(",", ", "), cost, f"{more:+,.2f}")
     return table
 
 
@@ -279,6 +304,12 @@ def _details(details: dict[str, float | str]) -> str:
         sentences.append(
             f"Paper's method: {tp:,.0f} prefill and {td:,.0f} decode tokens/s per replica, so "
             f"{xp:.2f} P and {yd:.2f} D (ratio {ratio:.2f}); rounds to {fleet}."
+        )
+    if "repaired_from" in left:
+        before, added = left.pop("repaired_from"), left.pop("added")
+        sentences.append(
+            f"Repaired: the plan was {before}; with {str(added).replace(',', ', ')} added the "
+            "simulation, too, keeps every SLO."
         )
     if left:
         words = ", ".join(

@@ -17,12 +17,15 @@ from pdalloc.capacity import Capacity
 from pdalloc.catalog import loader as catalog
 from pdalloc.errors import InputError, located
 from pdalloc.fleet import DECODE, ROLES, Dispatch, Fleet, Role, parse_fleet
-from pdalloc.hardware.link import Link
+from pdalloc.hardware.llm import Llm
+from pdalloc.scenario.arrivals import build_arrivals
 from pdalloc.scenario.loader import UniqueKeyLoader
 from pdalloc.scenario.messages import validated
 from pdalloc.scenario.overrides import parse_assignment, with_overrides
 from pdalloc.scenario.replicas import build_replica_type
 from pdalloc.scenario.schema import ScenarioSpec, TrafficSpec
+from pdalloc.scenario.simulation import build_link, build_options
+from pdalloc.simulation.options import PLAIN, SimulationOptions
 from pdalloc.slo.objective import METRICS, Slo
 from pdalloc.slo.statistics import parse_statistic
 from pdalloc.system import ReplicaType, System
@@ -38,7 +41,7 @@ class Scenario:
     """A question, ready to be answered.
 
     ``limits`` holds the most replicas per (role, replica type); ``stock`` GPUs by name;
-    ``owned`` replicas cost nothing.
+    ``owned`` replicas cost nothing. ``options`` are what a simulation knows beside.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Scenario:
     stock: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[tuple[Role, str], int] = field(default_factory=dict)
     owned: Fleet = NOTHING
+    options: SimulationOptions = PLAIN
 
     @property
     def demand(self) -> float:
@@ -141,7 +145,7 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
     llm = catalog.llm(spec.llm)
     if not spec.traffic:
         raise InputError("traffic: give at least one traffic class")
-    classes = [_traffic_class(t, f"traffic.{i}") for i, t in enumerate(spec.traffic)]
+    classes = [_traffic_class(t, llm, f"traffic.{i}") for i, t in enumerate(spec.traffic)]
     slos = [s for i, t in enumerate(spec.traffic) for s in _slos(t, f"traffic.{i}.slo")]
     types = [
         build_replica_type(r, llm, spec.prices, f"replicas.{i}")
@@ -162,13 +166,7 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
             dispatch[role] = spec.dispatch
         elif role in spec.dispatch:
             dispatch[role] = spec.dispatch[role]
-    network = spec.network
-    bandwidth = (
-        float("inf")
-        if network.bandwidth is None
-        else parse_quantity(network.bandwidth, "bandwidth", "network.bandwidth")
-    )
-    link = Link(parse_quantity(network.latency, "time", "network.latency"), bandwidth)
+    link = build_link(spec.network.latency, spec.network.bandwidth, "network.")
     system = System(
         llm,
         Workload(tuple(classes)),
@@ -185,7 +183,14 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         for role, most in r.limits.items()
     }
     return Scenario(
-        spec.name, spec.title or spec.name, variant, system, tuple(slos), _stock(spec), limits
+        spec.name,
+        spec.title or spec.name,
+        variant,
+        system,
+        tuple(slos),
+        _stock(spec),
+        limits,
+        options=build_options(spec.simulation, system),
     )
 
 
@@ -198,7 +203,8 @@ def _check_limits(spec: ScenarioSpec) -> None:
 
 def _check_memory(types: Sequence[ReplicaType], classes: Sequence[TrafficClass]) -> None:
     """The longest request's KV must fit every replica that may decode it."""
-    longest = max(float((c.lengths.prompt + c.lengths.output).max()) for c in classes)
+    points = [c.points() for c in classes]
+    longest = max(float((p.prompt + p.output).max()) for p in points)
     for i, r in enumerate(types):
         if DECODE in r.roles and r.kv_tokens < longest:
             raise InputError(
@@ -219,15 +225,29 @@ def _stock(spec: ScenarioSpec) -> dict[str, int]:
     return stock
 
 
-def _traffic_class(t: TrafficSpec, where: str) -> TrafficClass:
+def _traffic_class(t: TrafficSpec, llm: Llm, where: str) -> TrafficClass:
     lengths = _lengths(t, where)
-    per_request = lengths.mean_prompt + lengths.mean_output
-    if "tok" in str(t.rate):
-        rate = parse_quantity(t.rate, "tokens_rate", f"{where}.rate") / per_request
-    else:
+    if "tok" not in str(t.rate):
         rate = parse_quantity(t.rate, "requests_rate", f"{where}.rate")
+        return _class_at(rate, t, lengths, llm, where)
+    tokens = parse_quantity(t.rate, "tokens_rate", f"{where}.rate")
+    per_request = _class_at(1.0, t, lengths, llm, where).mean_tokens
+    return _class_at(tokens / per_request, t, lengths, llm, where)
+
+
+def _class_at(
+    rate: float, t: TrafficSpec, lengths: LengthLaw, llm: Llm, where: str
+) -> TrafficClass:
     with located(where):
-        return TrafficClass(t.name, rate, lengths, t.arrival_scv, t.prefix_hit_rate)
+        scv = 1.0 if t.arrival_scv is None else t.arrival_scv
+        plain = TrafficClass(t.name, rate, lengths, scv, t.prefix_hit_rate)
+    with located(f"{where}.arrivals"):
+        arrivals = build_arrivals(t, rate, llm, f"{where}.arrivals")
+        if arrivals is None:
+            return plain
+        # Formulas read one number of a process: its dispersion, unless the file has a better one.
+        scv = arrivals.dispersion if t.arrival_scv is None else t.arrival_scv
+        return replace(plain, arrivals=arrivals, arrival_scv=scv)
 
 
 def _lengths(t: TrafficSpec, where: str) -> LengthLaw:

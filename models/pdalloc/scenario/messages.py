@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from pdalloc.errors import InputError
-from pdalloc.scenario import schema
 from pdalloc.scenario.schema import ScenarioSpec
 
 Detail = Any
@@ -76,13 +75,19 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 def _known_keys(location: Sequence[int | str]) -> list[str]:
     """Field names of the block at ``location`` in the schema; empty where it is no block."""
-    blocks = [name for name in vars(schema) if name.endswith("Spec") and name != "Spec"]
     model: type[BaseModel] | None = ScenarioSpec
     for part in location:
         if model is None:
             return []
-        field = model.model_fields.get(str(part))
+        field = next((f for name, f in model.model_fields.items() if part in (name, f.alias)), None)
         if field is not None:
-            named = [name for name in blocks if name in str(field.annotation)]
-            model = getattr(schema, named[0]) if named else None
-    return list(model.model_fields) if model is not None else []
+            model = _block(field.annotation)
+    return [f.alias or name for name, f in model.model_fields.items()] if model else []
+
+
+def _block(annotation: Any) -> type[BaseModel] | None:
+    """The block in a field's type, alone or in a list, a mapping or a choice."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_block(part) for part in get_args(annotation))
+    return next((block for block in found if block is not None), None)

@@ -6,21 +6,12 @@ Unknown keys are refused; ``pdalloc schema`` prints this as JSON Schema.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-Number = Annotated[float, Field(strict=True)]
-Quantity = Annotated[str | Number, Field(description='a number and a unit, e.g. "20 ms"')]
-Count = Annotated[int, Field(strict=True)]
-RoleName = Literal["prefill", "decode"]
-DispatchName = Literal["random", "round_robin", "least_loaded", "central_queue"]
-
-
-class Spec(BaseModel):
-    """Base of every block: unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+from pdalloc.scenario.base import Count, DispatchName, Number, Quantity, RoleName, Spec
+from pdalloc.scenario.simulation_schema import ArrivalsSpec, SimulationSpec
 
 
 class TrafficSpec(Spec):
@@ -28,7 +19,10 @@ class TrafficSpec(Spec):
 
     name: str = Field("all", description="name of the class")
     rate: Quantity = Field(description='"50 req/s", or prompt + output tokens: "5 Mtoken/min"')
-    arrival_scv: Number = Field(1.0, description="SCV of the gaps between arrivals; 1 is Poisson")
+    arrival_scv: Number | None = Field(
+        None, description="SCV of the gaps between arrivals; 1, the default, is Poisson"
+    )
+    arrivals: ArrivalsSpec | None = Field(None, description="another process of the same rate")
     lengths: str | None = Field(None, description="name of a joint length table in the catalogue")
     prompt: Quantity | list[Quantity] | None = Field(
         None, description='"6144 tokens", or a list of equally likely lengths'
@@ -87,7 +81,7 @@ class ReplicaSpec(Spec):
     name: str | None = Field(None, description="default: <gpu>x<gpus>")
     gpu: str = Field(description="GPU of the catalogue, by name or alias")
     gpus: Count = Field(description="GPUs per replica (a MIG slice is 1 of its own GPU type)")
-    roles: list[RoleName] = ["prefill", "decode"]
+    roles: list[RoleName] = Field(default=["prefill", "decode"])
     profile: str | None = Field(None, description="measured profile of the catalogue")
     service: ServiceSpec | Literal["roofline"] | None = Field(
         None, description="own service times, or 'roofline' (an estimate from the datasheet)"
@@ -133,4 +127,5 @@ class ScenarioSpec(Spec):
     network: NetworkSpec = NetworkSpec()
     dispatch: DispatchName | dict[RoleName, DispatchName] = "random"
     first_token: Literal["prefill", "transfer", "decode"] = "decode"
+    simulation: SimulationSpec = SimulationSpec()
     variants: dict[str, VariantSpec] = Field(default_factory=dict)

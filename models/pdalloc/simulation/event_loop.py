@@ -144,8 +144,8 @@ class EventLoop(ABC, Generic[EntranceT]):
         return log_of(self.draws.stream, self.requests, self.options.off)
 
     def token_times(self) -> tuple[Array, ...] | None:
-        """When each output token of each request came, s; None for a plain run."""
-        if self.options.off:
+        """When each output token of each request came, s; None where the steps tell."""
+        if self.options.steps_tell:
             return None
         return tuple(np.array(request.tokens or (), float) for request in self.requests)
 

@@ -44,7 +44,8 @@ def _need(condition: bool, message: str) -> None:
 
 
 def _positive(what: str, value: float, unit: str) -> None:
-    _need(math.isfinite(value) and value > 0, f"{what} must be positive, got {value:g} {unit}")
+    message = f"{what} must be positive, got {value:g} {unit}".rstrip()
+    _need(math.isfinite(value) and value > 0, message)
 
 
 def _not_negative(what: str, value: float, unit: str) -> None:
@@ -167,6 +168,10 @@ class Clients:
         _not_negative("retry_delay", self.retry_delay, "s")
 
 
+LEAST_MTBF = 1e-3
+"""Seconds; each failure is an event."""
+
+
 @dataclass(frozen=True)
 class Failures:
     """Replicas fail: up for Exp(``mtbf``), down for Exp(``mttr``), seconds; all start up.
@@ -179,6 +184,7 @@ class Failures:
 
     def __post_init__(self) -> None:
         _positive("mtbf", self.mtbf, "s")
+        _need(self.mtbf >= LEAST_MTBF, f"mtbf of {self.mtbf:g} s: a replica that never serves")
         _positive("mttr", self.mttr, "s")
 
 
@@ -223,7 +229,8 @@ class SimulationOptions:
             _positive(f"the factor of slow {role} replica {replica}", factor, "")
         if self.colocated is not None:
             for name in ("prefill_budget", "network", "failures"):
-                _need(getattr(self, name) is None, f"co-located serving has no {name} option")
+                shown = "transfers (network)" if name == "network" else name
+                _need(getattr(self, name) is None, f"co-located serving has no {shown} option")
             pressure = self.kv is not None and self.kv.back_pressure
             _need(not pressure, "co-located serving has no back-pressure: nothing moves")
 
@@ -231,6 +238,15 @@ class SimulationOptions:
     def off(self) -> bool:
         """Whether nothing differs from the plain fleet."""
         return self == PLAIN
+
+    @property
+    def steps_tell(self) -> bool:
+        """Whether each token of a request comes at the end of the next step of one replica.
+
+        Its decode start and its replica's steps then say when each came.
+        """
+        lost = self.failures is not None or (self.kv is not None and self.kv.reserve != "full")
+        return not lost and self.multi_token is None and self.colocated is None
 
 
 PLAIN = SimulationOptions()

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdalloc.errors import InputError
-from pdalloc.records import RequestLog
+from pdalloc.records import Ints, RequestLog, Sample, sample_of
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -28,6 +28,17 @@ COOL_DOWN = 0.1
 """Share of the requests left out at its end."""
 CONFIDENCE = 0.95
 """Level of every interval."""
+
+
+@dataclass(frozen=True)
+class _StepsSeen:
+    """Per request: its gaps are steps ``begin`` to ``end`` - 1, and ``own_gap`` where ``early``."""
+
+    requests: Ints
+    begin: Ints
+    end: Ints
+    early: Mask
+    own_gap: Array
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,58 @@ class Run:
     token_times: tuple[Array, ...] | None = None
     both_roles: bool = False
 
+    def decode_work(self, d: int) -> list[tuple[Array, Array]]:
+        """(starts, seconds) of what decode replica ``d`` did, s."""
+        work = [(self.step_starts[d], self.step_seconds[d])]
+        if self.recompute_starts:
+            work.append((self.recompute_starts[d], self.recompute_seconds[d]))
+        return work
+
+    def decode_busy(self, d: int, start: float, end: float) -> float:
+        """Seconds of [start, end] in which decode replica ``d`` works."""
+        return covered(self.decode_work(d), start, end)
+
+    def gap_sample(self, keep: Mask) -> Sample:
+        """The gaps of :meth:`gaps`, each step's length once with how many requests saw it."""
+        if self.token_times is not None:
+            return sample_of(self.gaps(keep))
+        values, counts = [np.empty(0)], [np.empty(0, np.int64)]
+        for d, seconds in enumerate(self.step_seconds):
+            seen = self._steps_seen(d, keep)
+            came = np.bincount(seen.begin, minlength=len(seconds) + 1)
+            went = np.bincount(seen.end, minlength=len(seconds) + 1)
+            saw = np.cumsum(came - went)[: len(seconds)]
+            values += [seconds[saw > 0], seen.own_gap[seen.early]]
+            counts += [saw[saw > 0], np.ones(int(seen.early.sum()), np.int64)]
+        return Sample(np.concatenate(values), np.concatenate(counts))
+
+    def gaps_over(self, bound: float) -> Ints:
+        """How many of each request's gaps exceed ``bound`` seconds, shape (n,)."""
+        over = np.zeros(len(self.log), np.int64)
+        if self.token_times is not None:
+            for i in np.flatnonzero(self.log.finished):
+                over[i] = np.sum(np.diff(self.token_times[i]) > bound)
+            return over
+        for d, seconds in enumerate(self.step_seconds):
+            seen = self._steps_seen(d, self.log.finished)
+            up_to = np.concatenate([[0], np.cumsum(seconds > bound)])
+            over[seen.requests] = up_to[seen.end] - up_to[seen.begin]
+            over[seen.requests] += seen.early & (seen.own_gap > bound)
+        return over
+
+    def _steps_seen(self, d: int, keep: Mask) -> _StepsSeen:
+        """The gaps of the requests in ``keep`` (n,) that decode replica ``d`` served.
+
+        Looked up in :meth:`gaps`' way, for all of them at once.
+        """
+        log, starts, seconds = self.log, self.step_starts[d], self.step_seconds[d]
+        mine = np.flatnonzero(keep & (log.decode_replica == d) & (log.output_tokens > 1))
+        first = np.searchsorted(starts, log.decode_start[mine])
+        first_end = log.decode_start[mine] + seconds[first]
+        early = log.first_token[mine] < first_end  # made before the first step
+        end = first + log.output_tokens[mine] - early
+        return _StepsSeen(mine, first + 1, end, early, first_end - log.first_token[mine])
+
     def gaps(self, keep: Mask) -> Array:
         """All gaps between output tokens (ITL) of the requests in ``keep`` (n,), seconds.
 
@@ -59,9 +122,12 @@ class Run:
         token times the gaps are theirs: tokens of one step are 0 s apart.
         """
         if self.token_times is not None:
-            times = self.token_times
-            gaps = [np.diff(times[i]) for i in np.flatnonzero(keep & self.log.finished)]
-            return np.concatenate([np.empty(0), *gaps])
+            times = [self.token_times[i] for i in np.flatnonzero(keep & self.log.finished)]
+            if not times:
+                return np.empty(0)
+            own = np.ones(sum(map(len, times)), bool)
+            own[np.cumsum([len(of_it) for of_it in times]) - 1] = False  # to the next request
+            return np.diff(np.concatenate(times), append=0.0)[own]
         log, parts = self.log, [np.empty(0)]
         for i in np.flatnonzero(keep & (log.output_tokens > 1)):
             seconds = self.step_seconds[log.decode_replica[i]]
@@ -73,6 +139,16 @@ class Run:
                 left -= 1
             parts.append(seconds[first + 1 : first + 1 + left])
         return np.concatenate(parts)
+
+
+def covered(work: Sequence[tuple[Array, Array]], start: float, end: float) -> float:
+    """Seconds of [start, end] that are in at least one interval (starts, lengths), s."""
+    begin = np.concatenate([starts for starts, _ in work])
+    until = np.concatenate([starts + seconds for starts, seconds in work])
+    order = np.argsort(begin, kind="stable")
+    begin, until = np.clip(begin[order], start, end), np.clip(until[order], start, end)
+    before = np.concatenate([[start], np.maximum.accumulate(until)[:-1]]) if len(until) else until
+    return float(np.maximum(until - np.maximum(begin, before), 0.0).sum())
 
 
 def steady(log: RequestLog) -> Mask:

@@ -15,7 +15,7 @@ from its first arrival to its last. Numbers carry their unit in their name:
 ``recomputes_per_request``     mean times that a KV cache was lost at decode
 ``utilisation prefill/x``      share of the window a replica of the pool works, mean
 ``queue_prefill`` ...          mean number of requests in each stage over the window
-``usd_per_mtoken``             per million prompt and output tokens of finished requests;
+``usd_per_mtoken``             per million prompt and output tokens of requests that finish;
                                ``usd_per_mtoken_output`` per million output tokens
 ``littles_law_gap``            N / (lambda T) - 1
 =============================  ===========================================================
@@ -23,6 +23,7 @@ from its first arrival to its last. Numbers carry their unit in their name:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,16 +31,24 @@ import numpy as np
 
 from pdalloc.errors import InputError
 from pdalloc.fleet import DECODE, ROLES, Fleet, Role
-from pdalloc.records import REJECTED, TIMED_OUT, RequestLog
+from pdalloc.records import REJECTED, TIMED_OUT, RequestLog, sample_of
+from pdalloc.simulation.attainment import PER_REQUEST, Bound, attained
 from pdalloc.simulation.options import PLAIN, SimulationOptions
 from pdalloc.simulation.reference import Progress, replay
-from pdalloc.simulation.statistics import Array, Run, interval, littles_law, steady, window
+from pdalloc.simulation.statistics import (
+    Array,
+    Mask,
+    Run,
+    covered,
+    interval,
+    littles_law,
+    steady,
+    window,
+)
 from pdalloc.simulation.traffic import Draws, Rates, Seed, child_seed, draw
 from pdalloc.system import System
 
 PERCENTS = (50, 90, 95, 99)
-BOUNDED = ("ttft", "tpot", "e2e")
-"""Latencies that a request has one of, so that it can meet a bound."""
 STAGES = {
     "queue_prefill": ("arrival", "prefill_start"),
     "in_prefill": ("prefill_start", "prefill_end"),
@@ -52,9 +61,9 @@ STAGES = {
 A wait for KV space counts as transfer; between retries a request counts as queued; while its
 KV cache is recomputed it counts as decoding.
 """
+Measured = Callable[[Run, int], Mapping[str, float]]
+"""What to read of a run; its second argument numbers the replication."""
 Simulate = Callable[[System, Fleet, Draws, Progress | None, SimulationOptions], Run]
-Bounds = Mapping[str, float]
-"""Seconds by latency (``ttft``, ``tpot``, ``e2e``)."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,20 @@ class Estimate:
     half_width: float
 
 
+@dataclass(frozen=True)
+class Summary:
+    """Numbers with their intervals, over ``replications`` runs of ``asked``.
+
+    ``samples`` has each number's values, one per run. Fewer runs than asked were done where
+    somebody pressed ^C.
+    """
+
+    numbers: Mapping[str, Estimate]
+    samples: Mapping[str, Sequence[float]]
+    replications: int
+    asked: int
+
+
 def replicate(
     system: System,
     fleet: Fleet,
@@ -73,25 +96,32 @@ def replicate(
     replications: int,
     seed: Seed,
     options: SimulationOptions = PLAIN,
-    bounds: Bounds | None = None,
-    usd_per_hour: float | None = None,
+    measured: Measured | None = None,
     progress: Progress | None = None,
     simulate: Simulate = replay,
-) -> dict[str, Estimate]:
-    """Every number of the module docstring with its interval.
+) -> Summary:
+    """``measured(run, replication)``, numbers by name, with intervals over independent runs.
 
-    ``requests`` per replication; ``progress(done, total)`` counts those of all replications.
-    Raises InputError for fewer than two replications, and as :func:`measure` and the
-    simulator do.
+    By default every number of the module docstring. ``requests`` per replication;
+    ``progress(done, total)`` counts those of all replications. ^C ends it with what the runs
+    that were done came to, when they are two or more. Raises InputError for fewer than two
+    replications, and as ``measured`` and the simulator do.
     """
     if replications < 2:
         raise InputError(f"intervals need at least 2 replications, got {replications}")
-    measured = []
-    for i in range(replications):
-        draws = draw(system.workload, fleet, rates, requests, child_seed(seed, i))
-        run = simulate(system, fleet, draws, part_of(progress, i, replications), options)
-        measured.append(measure(run, fleet, bounds or {}, usd_per_hour))
-    return combined(measured)
+    read = measured or (lambda run, _: measure(run, fleet))
+    found: list[Mapping[str, float]] = []
+    try:
+        for i in range(replications):
+            draws = draw(system.workload, fleet, rates, requests, child_seed(seed, i))
+            run = simulate(system, fleet, draws, part_of(progress, i, replications), options)
+            found.append(read(run, i))
+    except KeyboardInterrupt:
+        if len(found) < 2:
+            raise
+    shared = [name for name in found[0] if all(name in run for run in found)]
+    samples = {name: [run[name] for run in found] for name in shared}
+    return Summary(combined(found), samples, len(found), replications)
 
 
 def part_of(progress: Progress | None, done: int, replications: int) -> Progress | None:
@@ -102,24 +132,28 @@ def part_of(progress: Progress | None, done: int, replications: int) -> Progress
 
 
 def combined(measured: Sequence[Mapping[str, float]]) -> dict[str, Estimate]:
-    """An interval per number, over replications; numbers that one of them lacks are left out."""
-    names = [name for name in measured[0] if all(name in run for run in measured)]
+    """An interval per number, over replications; those that one of them lacks are left out."""
+
+    def everywhere(name: str) -> bool:
+        return all(math.isfinite(run.get(name, math.nan)) for run in measured)
+
+    names = filter(everywhere, measured[0])
     return {name: Estimate(*interval([run[name] for run in measured])) for name in names}
 
 
 def measure(
-    run: Run, fleet: Fleet, bounds: Bounds, usd_per_hour: float | None = None
+    run: Run, fleet: Fleet, bounds: Sequence[Bound] = (), usd_per_hour: float | None = None
 ) -> dict[str, float]:
     """Every number of the module docstring, from one run.
 
-    Raises InputError for a bound on an unknown latency, or a run too short to have a window.
+    Raises InputError for a run too short to have a window.
     """
     log = run.log
     keep = steady(log)
     kept = log.select(keep)
     start, end = window(log)
     offered = (len(kept) - 1) / (end - start)
-    met = float(attained(kept, bounds).mean())
+    met = float(attained(run, bounds)[keep].mean())
     values = {
         **latencies(run),
         "offered_req_per_s": offered,
@@ -131,37 +165,26 @@ def measure(
         "littles_law_gap": littles_law(log)[2],
     }
     if usd_per_hour is not None:
-        values |= _cost(kept, usd_per_hour * (end - start) / 3600.0)
+        values |= _cost(log, start, end, usd_per_hour)
     return values
 
 
-def latencies(run: Run) -> dict[str, float]:
-    """Mean and percentiles of each latency, s, over the steady part."""
-    keep = steady(run.log) & run.log.finished
+def latencies(run: Run, keep: Mask | None = None) -> dict[str, float]:
+    """Mean and percentiles of each latency, s, of the requests in ``keep`` (n,).
+
+    By default those of the steady part that finished. None of a latency that nobody has.
+    """
+    if keep is None:
+        keep = steady(run.log) & run.log.finished
     kept = run.log.select(keep)
-    samples = {name: getattr(kept, name) for name in BOUNDED} | {"itl": run.gaps(keep)}
+    samples = {name: sample_of(getattr(kept, name)) for name in PER_REQUEST}
     values = {}
-    for name, sample in samples.items():
-        sample = sample[np.isfinite(sample)]
-        if len(sample):
-            values[f"{name}_mean_s"] = float(sample.mean())
-            found = np.percentile(sample, PERCENTS).tolist()
+    for name, sample in (samples | {"itl": run.gap_sample(keep)}).items():
+        if sample.size:
+            values[f"{name}_mean_s"] = sample.mean
+            found = sample.percentiles(PERCENTS)
             values |= {f"{name}_p{p}_s": x for p, x in zip(PERCENTS, found, strict=True)}
     return values
-
-
-def attained(log: RequestLog, bounds: Bounds) -> np.ndarray:
-    """Which requests finish and keep every bound (s), shape (n,).
-
-    A bound on TPOT is kept by a request of one token, which has none.
-    """
-    met = log.finished
-    for name, bound in bounds.items():
-        if name not in BOUNDED:
-            raise InputError(f"no bound on {name!r} per request; known: {', '.join(BOUNDED)}")
-        values = getattr(log, name)
-        met = met & ((values <= bound) | (np.isnan(values) & (name == "tpot")))
-    return met
 
 
 def _departures(kept: RequestLog) -> dict[str, float]:
@@ -190,36 +213,28 @@ def utilisation(run: Run, fleet: Fleet) -> dict[str, float]:
         for pool in fleet.in_role(role):
             busy = 0.0
             for r in range(first, first + pool.replicas):
-                roles = ROLES if run.both_roles else (role,)
-                work = [part for each in roles for part in _work(run, each, r)]
-                busy += covered(work, start, end)
+                busy += _busy(run, role, r, start, end)
             first += pool.replicas
             values[f"utilisation {pool.label}"] = busy / (pool.replicas * (end - start))
     return values
 
 
-def _work(run: Run, role: Role, replica: int) -> list[tuple[Array, Array]]:
-    """(starts, seconds) of what a replica did; a plain run may lack passes: its log has them."""
+def _busy(run: Run, role: Role, replica: int, start: float, end: float) -> float:
+    """Seconds of [start, end] in which a replica works, at anything that it does."""
+    if run.both_roles:
+        return covered([*_passes(run, replica), *run.decode_work(replica)], start, end)
     if role == DECODE:
-        work = [(run.step_starts[replica], run.step_seconds[replica])]
-        if run.recompute_starts:
-            work.append((run.recompute_starts[replica], run.recompute_seconds[replica]))
-        return work
+        return run.decode_busy(replica, start, end)
+    return covered(_passes(run, replica), start, end)
+
+
+def _passes(run: Run, replica: int) -> list[tuple[Array, Array]]:
+    """(starts, seconds) of its prefill passes; a plain run may lack them: its log has them."""
     if run.pass_starts:
         return [(run.pass_starts[replica], run.pass_seconds[replica])]
     mine = run.log.prefill_replica == replica
     start = run.log.prefill_start[mine]
     return [(start, run.log.prefill_end[mine] - start)]
-
-
-def covered(work: Sequence[tuple[Array, Array]], start: float, end: float) -> float:
-    """Seconds of [start, end] that are in at least one interval (starts, lengths), s."""
-    begin = np.concatenate([starts for starts, _ in work])
-    until = np.concatenate([starts + seconds for starts, seconds in work])
-    order = np.argsort(begin, kind="stable")
-    begin, until = np.clip(begin[order], start, end), np.clip(until[order], start, end)
-    before = np.concatenate([[start], np.maximum.accumulate(until)[:-1]]) if len(until) else until
-    return float(np.maximum(until - np.maximum(begin, before), 0.0).sum())
 
 
 def queue_lengths(log: RequestLog, at: Array) -> dict[str, np.ndarray]:
@@ -252,9 +267,11 @@ def _mean_numbers(log: RequestLog) -> dict[str, float]:
     }
 
 
-def _cost(kept: RequestLog, usd: float) -> dict[str, float]:
-    """Cost of the window, ``usd``, per million tokens of its requests that finished."""
-    done = kept.select(kept.finished)
+def _cost(log: RequestLog, start: float, end: float, usd_per_hour: float) -> dict[str, float]:
+    """Cost of the window [start, end] (s) per million tokens of the requests it finishes."""
+    with np.errstate(invalid="ignore"):
+        done = log.select(log.finished & (log.finish >= start) & (log.finish <= end))
+    usd = usd_per_hour * (end - start) / 3600.0
     output = int(done.output_tokens.sum())
     tokens = {"usd_per_mtoken": output + int(done.prompt_tokens.sum())}
     tokens |= {"usd_per_mtoken_output": output}

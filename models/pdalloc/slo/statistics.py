@@ -6,13 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pdalloc.errors import InputError
 from pdalloc.laws import Law
-
-Array = NDArray[np.float64]
+from pdalloc.records import Sample
 
 
 class Statistic(Protocol):
@@ -32,8 +28,8 @@ class Statistic(Protocol):
         """Seconds, predicted."""
         ...
 
-    def of_sample(self, values: Array) -> float:
-        """Seconds, measured; ``values`` shape (n,), NaNs left out."""
+    def of_sample(self, sample: Sample) -> float:
+        """Seconds, measured; NaN of an empty sample."""
         ...
 
 
@@ -48,9 +44,9 @@ class Mean:
         """E[T] in seconds."""
         return law.mean
 
-    def of_sample(self, values: Array) -> float:
+    def of_sample(self, sample: Sample) -> float:
         """Sample mean in seconds."""
-        return float(np.nanmean(values))
+        return sample.mean
 
 
 @dataclass(frozen=True)
@@ -77,9 +73,9 @@ class Percentile:
         """Quantile in seconds."""
         return law.quantile(self.percent / 100.0)
 
-    def of_sample(self, values: Array) -> float:
+    def of_sample(self, sample: Sample) -> float:
         """Sample quantile in seconds."""
-        return float(np.nanpercentile(values, self.percent))
+        return sample.percentiles([self.percent])[0]
 
 
 def parse_statistic(text: str) -> Statistic:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdalloc.errors import InputError
-from pdalloc.workload.arrivals import ArrivalProcess, Renewal
+from pdalloc.workload.arrivals import ArrivalProcess, Renewal, Sessions
 from pdalloc.workload.lengths import LengthLaw
 
 Array = NDArray[np.float64]
@@ -16,7 +16,7 @@ RATE_TOLERANCE = 1e-6
 """Relative difference allowed between a class's rate and that of its arrival process."""
 
 
-MOST_RATE = 1e9
+LEAST_RATE, MOST_RATE = 1e-9, 1e9
 """Requests/s beyond which a rate is taken for a slip."""
 
 
@@ -28,7 +28,7 @@ class TrafficClass:
     between arrivals (1: Poisson); ``prefix_hit_rate`` the share of each prompt whose KV is
     already cached (0..1), so only the rest is computed. ``arrivals`` is how a simulation draws
     the arrivals: None for gamma gaps of that SCV, else a process of the same mean rate
-    (formulas read ``rate`` and ``arrival_scv`` only).
+    (formulas read ``rate`` and ``arrival_scv``, and the context that sessions carry).
     """
 
     name: str
@@ -44,6 +44,8 @@ class TrafficClass:
             raise InputError(f"{where}: rate must be positive and finite, got {self.rate:g} req/s")
         if self.rate > MOST_RATE:
             raise InputError(f"{where}: {self.rate:g} req/s is more than any service has; mend it")
+        if self.rate < LEAST_RATE:
+            raise InputError(f"{where}: {self.rate:g} req/s is next to nothing; mend its unit")
         if not np.isfinite(self.arrival_scv) or self.arrival_scv < 0:
             raise InputError(f"{where}: arrival_scv must be finite and not negative")
         if not 0.0 <= self.prefix_hit_rate < 1.0:
@@ -60,6 +62,32 @@ class TrafficClass:
     def process(self) -> ArrivalProcess:
         """How its requests arrive."""
         return self.arrivals or Renewal(self.rate, self.arrival_scv)
+
+    @property
+    def mean_tokens(self) -> float:
+        """Mean prompt plus output tokens of one of its requests."""
+        points = self.points()
+        return float(points.weight @ (points.prompt + points.output))
+
+    def points(self) -> RequestMix:
+        """The law of one of its requests; for sessions a fixed sample of turns.
+
+        A turn's prompt holds the conversation so far, which is cached.
+        """
+        law, hit = self.lengths, self.prefix_hit_rate
+        if not isinstance(self.arrivals, Sessions):
+            none = np.zeros(len(law.weight), np.int64)
+            return RequestMix(law.prompt, law.prompt * hit, law.output, law.weight, none)
+        rng = np.random.default_rng(0)
+        chosen, context = self.arrivals.turn_sample(law.prompt, law.output, law.weight, rng)
+        new = law.prompt[chosen]
+        return RequestMix(
+            context + new,
+            context + hit * new,
+            law.output[chosen],
+            np.full(len(chosen), 1.0 / len(chosen)),
+            np.zeros(len(chosen), np.int64),
+        )
 
     def scaled(self, factor: float) -> TrafficClass:
         """The same class at ``factor`` times the rate."""
@@ -92,8 +120,8 @@ class Workload:
 
     @property
     def tokens_per_second(self) -> float:
-        """Offered prompt plus output tokens/s."""
-        return sum(c.rate * (c.lengths.mean_prompt + c.lengths.mean_output) for c in self.classes)
+        """Offered prompt plus output tokens/s; a session's prompts hold what was said before."""
+        return sum(c.rate * c.mean_tokens for c in self.classes)
 
     @property
     def arrival_scv(self) -> float:
@@ -102,16 +130,15 @@ class Workload:
 
     def mix(self) -> RequestMix:
         """One request drawn at random over classes and lengths."""
+        parts = [c.points() for c in self.classes]
         share = [c.rate / self.rate for c in self.classes]
-        sizes = [len(c.lengths.weight) for c in self.classes]
+        weight = [s * p.weight for s, p in zip(share, parts, strict=True)]
         return RequestMix(
-            prompt=np.concatenate([c.lengths.prompt for c in self.classes]),
-            cached=np.concatenate([c.lengths.prompt * c.prefix_hit_rate for c in self.classes]),
-            output=np.concatenate([c.lengths.output for c in self.classes]),
-            weight=np.concatenate(
-                [s * c.lengths.weight for s, c in zip(share, self.classes, strict=True)]
-            ),
-            traffic_class=np.repeat(np.arange(len(sizes)), sizes),
+            prompt=np.concatenate([p.prompt for p in parts]),
+            cached=np.concatenate([p.cached for p in parts]),
+            output=np.concatenate([p.output for p in parts]),
+            weight=np.concatenate(weight),
+            traffic_class=np.repeat(np.arange(len(parts)), [len(p.weight) for p in parts]),
         )
 
     def scaled(self, factor: float) -> Workload:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pdalloc.errors import InputError
-from pdalloc.workload.arrivals.process import Array, check_rates, inverted
+from pdalloc.workload.arrivals.process import CYCLES, Array, check_pieces, check_rates, inverted
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,11 @@ class MarkovModulated:
         excess = np.array(self.rates) - self.rate
         return float(1.0 + 2.0 * (weights * excess) @ deviation @ excess / self.rate)
 
+    @property
+    def typical_seconds(self) -> float:
+        """CYCLES rounds through the states, s."""
+        return CYCLES * sum(self.dwell)
+
     def times(self, count: int, rng: np.random.Generator) -> Array:
         """``count`` arrival times, s (:class:`ArrivalProcess`)."""
         level = np.cumsum(rng.exponential(size=count))
@@ -67,6 +72,7 @@ class MarkovModulated:
         # As many turns at once as the levels left to reach are expected to take.
         while expected[-1][-1] < level[-1]:
             missing = level[-1] - expected[-1][-1]
+            check_pieces("bursts", len(dwell) * missing / float(rates @ dwell))
             turns = 1 + int(missing / (rates @ dwell))
             stay = rng.exponential(np.tile(dwell, turns))
             time.append(time[-1][-1] + np.cumsum(stay))

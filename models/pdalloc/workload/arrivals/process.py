@@ -23,6 +23,16 @@ class ArrivalProcess(Protocol):
         """Long-run arrivals/s."""
         ...
 
+    @property
+    def dispersion(self) -> float:
+        """Burstiness in one number, for formulas: Var(N(t)) / E[N(t)] in the long run."""
+        ...
+
+    @property
+    def typical_seconds(self) -> float:
+        """How long a run lasts at least to see of every state, or hour, what is usual, s."""
+        ...
+
     def times(self, count: int, rng: np.random.Generator) -> Array:
         """The first ``count`` arrival times, s, nondecreasing; shape (count,)."""
         ...
@@ -30,6 +40,12 @@ class ArrivalProcess(Protocol):
     def scaled(self: Self, factor: float) -> Self:
         """The same pattern with ``factor`` times as many arrivals/s."""
         ...
+
+
+MOST_PIECES = 10_000_000
+"""Pieces of constant rate that a stream may be made of."""
+CYCLES = 50
+"""Bursts or sessions that a typical run has at least, one after another."""
 
 
 def check_positive(what: str, value: float, unit: str) -> None:
@@ -48,6 +64,15 @@ def check_rates(what: str, rates: tuple[float, ...], seconds: tuple[float, ...])
         raise InputError(f"{what}: rates must be finite and not negative, one above 0 req/s")
     for duration in seconds:
         check_positive(f"{what}: a duration", duration, "s")
+
+
+def check_pieces(what: str, pieces: float) -> None:
+    """Raise InputError when a stream would be made of too many pieces of constant rate."""
+    if pieces > MOST_PIECES:
+        raise InputError(
+            f"{what}: {pieces:.3g} changes of rate in one run; let each last longer, or give the "
+            "mean rate"
+        )
 
 
 def inverted(time: Array, expected: Array, level: Array) -> Array:

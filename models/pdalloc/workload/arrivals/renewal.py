@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from pdalloc.errors import InputError
-from pdalloc.workload.arrivals.process import Array, check_positive
+from pdalloc.workload.arrivals.process import CYCLES, Array, check_positive
 
 LEAST_SHAPE, GREATEST_SHAPE = 0.1, 100.0
 """Weibull shapes that are looked for: SCV from 1.6e-4 to 1.8e5."""
@@ -49,6 +49,11 @@ class Renewal:
     def dispersion(self) -> float:
         """Limit of Var(N(t)) / E[N(t)]: the SCV of the gaps."""
         return self.scv
+
+    @property
+    def typical_seconds(self) -> float:
+        """Gaps are independent: a hundred or so, more where they spread."""
+        return CYCLES * (1.0 + self.scv) / self.rate
 
     @cached_property
     def shape(self) -> float:

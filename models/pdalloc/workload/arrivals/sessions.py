@@ -8,8 +8,7 @@ Poisson(:math:`\nu (m - 1) \theta`) sessions that think, each j >= 1 turns old w
 :math:`(1 - q) q^{j-1}`, :math:`q = 1 - 1/m` (:math:`\nu` sessions/s).
 
 Later turns carry the conversation: turn k's prompt is all former prompts and answers, which
-are cached, and its new part. So a class's lengths are those of a *new* part and an answer;
-formulas that read the class's lengths know nothing of the carried context.
+are cached, and its new part. So a class's lengths are those of a *new* part and an answer.
 """
 
 from __future__ import annotations
@@ -19,7 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pdalloc.errors import InputError
-from pdalloc.workload.arrivals.process import Array, Ints, check_positive
+from pdalloc.workload.arrivals.process import CYCLES, Array, Ints, check_positive
+
+MOST_THINKING = 1e7
+"""Sessions that may be under way when a simulation begins."""
+SAMPLED = 2000
+"""Turns that stand for all turns where a formula needs their law."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,11 @@ class Sessions:
         """
         return 2.0 * self.turns - 1.0
 
+    @property
+    def typical_seconds(self) -> float:
+        """CYCLES mean sessions, s."""
+        return CYCLES * self.turns * self.think
+
     def times(self, count: int, rng: np.random.Generator) -> Array:
         """``count`` arrival times, s (:class:`ArrivalProcess`)."""
         return self.conversations(count, rng)[0]
@@ -63,7 +72,13 @@ class Sessions:
     def conversations(self, count: int, rng: np.random.Generator) -> tuple[Array, Ints, Ints]:
         """The first ``count`` turns: (times in s, session numbers, turns from 0); (count,)."""
         q = 1.0 - 1.0 / self.turns
-        old = rng.poisson(self.session_rate * (self.turns - 1.0) * self.think)
+        thinking = self.session_rate * (self.turns - 1.0) * self.think
+        if thinking > MOST_THINKING:
+            raise InputError(
+                f"{thinking:.3g} sessions think at any time, more than a simulation holds "
+                f"({MOST_THINKING:.3g}): shorten think, or leave sessions out"
+            )
+        old = rng.poisson(thinking)
         # As many new sessions as turns: the count-th turn comes no later than their last start.
         start = np.concatenate(
             [
@@ -83,6 +98,29 @@ class Sessions:
         order = np.argsort(time, kind="stable")[:count]
         age = (turn + former[session].astype(np.int64))[order]
         return time[order], session[order].astype(np.int64), age.astype(np.int64)
+
+    def turn_sample(
+        self, prompt: Array, output: Array, weight: Array, rng: np.random.Generator
+    ) -> tuple[Ints, Array]:
+        """SAMPLED random turns: (point of the length law, context carried in tokens); (SAMPLED,).
+
+        ``prompt``, ``output`` and ``weight`` (k,) are the law of new parts and answers. A
+        random turn has a geometric number of turns before it, from 0 on (renewal theory: the
+        turn law has no memory), stratified here so that the sample's noise is small.
+        """
+        level = (np.arange(SAMPLED) + rng.random(SAMPLED)) / SAMPLED
+        q = 1.0 - 1.0 / self.turns
+        before = np.zeros(SAMPLED, np.int64)
+        if q > 0.0:
+            before = np.floor(np.log1p(-level) / np.log(q)).astype(np.int64)
+        place = (rng.permutation(SAMPLED) + rng.random(SAMPLED)) / SAMPLED
+        cumulative = np.cumsum(weight) / weight.sum()
+        chosen = np.minimum(np.searchsorted(cumulative, place, "right"), len(weight) - 1)
+        new = np.rint(prompt + output).astype(np.int64)
+        history = new[rng.choice(len(weight), int(before.sum()), p=weight)]
+        session = np.arange(SAMPLED)
+        carried = carried_context(session, before, new[chosen], history, self.context_limit)
+        return chosen.astype(np.int64), carried.astype(float)
 
     def scaled(self, factor: float) -> Sessions:
         """``factor`` times as many sessions of the same kind."""

@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pdalloc.errors import InputError
-from pdalloc.workload.arrivals.process import Array, check_rates, inverted
+from pdalloc.workload.arrivals.process import Array, check_pieces, check_rates, inverted
+
+DAYS = 5
+"""A run this many profiles long loses less than one of them to warm-up and cool-down."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,23 @@ class TimeVarying:
         """Mean arrivals/s over the profile, once."""
         return float(np.dot(self.rates, self.seconds) / np.sum(self.seconds))
 
+    @property
+    def dispersion(self) -> float:
+        """1: Poisson at any time of day. The day itself is not chance; plan for its peak."""
+        return 1.0
+
+    @property
+    def typical_seconds(self) -> float:
+        """DAYS times the profile, or once where it does not repeat, s."""
+        return (DAYS if self.periodic else 1) * sum(self.seconds)
+
     def times(self, count: int, rng: np.random.Generator) -> Array:
         """``count`` arrival times, s (:class:`ArrivalProcess`)."""
         level = np.cumsum(rng.exponential(size=count))
         seconds, rates = np.array(self.seconds), np.array(self.rates)
         once = float(rates @ seconds)
+        if self.periodic:
+            check_pieces("a rate profile", len(seconds) * float(level[-1]) / once)
         rounds = 1 + int(level[-1] / once) if self.periodic else 1
         stay, rate = np.tile(seconds, rounds), np.tile(rates, rounds)
         if not self.periodic:

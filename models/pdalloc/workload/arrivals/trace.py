@@ -35,6 +35,17 @@ class Trace:
         """(arrivals - 1) / span, times the speed."""
         return self.speed * (len(self.at) - 1) / (self.at[-1] - self.at[0])
 
+    @property
+    def dispersion(self) -> float:
+        """SCV of the recorded gaps; formulas take them to be independent."""
+        gaps = np.diff(self.at)
+        return float(gaps.var() / gaps.mean() ** 2)
+
+    @property
+    def typical_seconds(self) -> float:
+        """The whole trace once, s."""
+        return len(self.at) / self.rate
+
     def times(self, count: int, rng: np.random.Generator) -> Array:
         """``count`` arrival times, s (:class:`ArrivalProcess`); ``rng`` is not used."""
         n, at = len(self.at), (np.array(self.at) - self.at[0]) / self.speed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pdalloc.fleet import Fleet
 from pdalloc.records import Array, RequestLog
@@ -114,14 +115,18 @@ class FullRun:
         state, log = self.state, self.log()
         prefills = int(state.rules["prefills"][0])
         decodes, first = state.servers[prefills:], state.servers[:prefills]
-        tokens = np.split(state.tokens, state.first_of[1:])
-        kept = zip(tokens, log.finished, strict=True)
-        times = tuple(of_it if whole else of_it[:0] for of_it, whole in kept)
+        times = None if self.options.steps_tell else self._token_times(log.finished)
         steps = self._diary(decodes, "diary", "begun")
         others = self._diary(decodes, "recompute_diary", "recomputes")
         if self.options.colocated is not None:
             return Run(log, *steps, *others, token_times=times, both_roles=True)
         return Run(log, *steps, *self._diary(first, "diary", "begun"), *others, times)
+
+    def _token_times(self, finished: NDArray[np.bool_]) -> tuple[Array, ...]:
+        """When each output token of each request came, s; of the ``finished`` ones, (n,)."""
+        tokens = np.split(self.state.tokens, self.state.first_of[1:])
+        kept = zip(tokens, finished, strict=True)
+        return tuple(of_it if whole else of_it[:0] for of_it, whole in kept)
 
     def _diary(
         self, servers: Servers, place: str, count: str

@@ -45,7 +45,8 @@ def state_of(
     knots, servers = knots_and_servers(system, fleet, options, requests)
     times, whole = table(system, fleet, draws, options)
     rules = rules_of(system, fleet, draws, options)
-    rules["walk"] = int(same_run is not None or rules["tokens_law"][0] != ONE_EACH)
+    writes = same_run is not None and not options.steps_tell
+    rules["walk"] = int(writes or rules["tokens_law"][0] != ONE_EACH)
     lists = np.zeros(1 + LISTS_PER_SERVER * len(servers), LIST)
     lists["head"] = lists["tail"] = NOBODY
     links = np.zeros(max(len(servers), int(whole[rows.LINK].max()) + 1), LINK_STATE)
@@ -54,7 +55,6 @@ def state_of(
     most = int(servers["limit"].max())
     role = PREFILL if options.colocated is not None else DECODE
     latencies = [system.replica_types[p.replica_type].latency for p in fleet.in_role(role)]
-    writes = same_run is not None
     return State(
         times=times,
         whole=whole,

@@ -25,6 +25,7 @@ from pdalloc.simulation.kernels.plain.table import (
     DECODE_START,
     FINISH,
     FIRST_TOKEN,
+    JOINED_NEXT,
     NEXT,
     OUTPUT,
     PROMPT,
@@ -75,7 +76,7 @@ def advance(
         end += factor * (per_step + slope * context)
         if after != first:
             decodes[d.queue].head = after
-            join(times, whole, leaving, r, step, first, after, now, end, d.by_prefill)
+            join(times, whole, decodes, leaving, r, step, first, after, now, end)
         # Nobody joins before `until` now: the queue is empty or the batch full.
         while end < until and leaving[r, step & ring] == NOBODY:
             context += batch
@@ -88,6 +89,7 @@ def advance(
 def join(
     times: Array,
     whole: Ints,
+    decodes: Replicas,
     leaving: Ring,
     r: int,
     step: int,
@@ -95,16 +97,22 @@ def join(
     after: int,
     now: float,
     end: float,
-    by_prefill: int,
 ) -> None:
     """Step ``step``, from ``now`` to ``end``, takes the requests from ``first`` to ``after``.
 
     ``after`` is the first that waits on.
     """
-    ring = leaving.shape[1] - 1
+    d = decodes[r]
+    ring, by_prefill, before = leaving.shape[1] - 1, d.by_prefill, d.last_joined
     i = first
     while i != after:
         following = whole[NEXT, i]
+        if before == NOBODY:
+            d.first_joined = i
+        else:
+            whole[JOINED_NEXT, before] = i
+        whole[JOINED_NEXT, i] = NOBODY
+        before = i
         times[DECODE_START, i] = now
         whole[DECODE_REPLICA, i] = r
         if by_prefill == 0:
@@ -113,6 +121,7 @@ def join(
         whole[NEXT, i] = leaving[r, last]
         leaving[r, last] = i
         i = following
+    d.last_joined = before
 
 
 @kernel

@@ -44,6 +44,9 @@ REPLICA = np.dtype(
         ("step", np.int64),
         ("batch", np.int64),
         ("context", np.float64),
+        # Decode: the first and the latest of all that joined its batch (see JOINED_NEXT).
+        ("first_joined", np.int64),
+        ("last_joined", np.int64),
         # Decode: K, and a step of S context tokens takes factor (base[pool, B] + slope S) s.
         ("limit", np.int64),
         ("factor", np.float64),
@@ -67,7 +70,7 @@ def idle_replicas(rule: Dispatch, pools: Sequence[int]) -> Replicas:
     replicas["turn"] = replicas["after"] - 1
     replicas["rule"] = RULES[rule]
     replicas["queue"] = replicas["first"] if rule == "central_queue" else np.arange(len(replicas))
-    for name in ("head", "tail", "running"):
+    for name in ("head", "tail", "running", "first_joined", "last_joined"):
         replicas[name] = NOBODY
     replicas["boundary"] = np.inf
     return replicas

@@ -15,8 +15,9 @@ from pdalloc.records import Array, Ints, RequestLog
 from pdalloc.simulation.kernels.heap import empty_heap
 from pdalloc.simulation.kernels.plain.core import play
 from pdalloc.simulation.kernels.plain.decode import empty_ring
+from pdalloc.simulation.kernels.plain.record import PlayedRun
 from pdalloc.simulation.kernels.plain.replica import Replicas, idle_replicas
-from pdalloc.simulation.kernels.plain.steps import steps_of
+from pdalloc.simulation.kernels.plain.steps import Steps
 from pdalloc.simulation.kernels.plain.table import (
     ARRIVAL,
     DECODE_REPLICA,
@@ -25,7 +26,6 @@ from pdalloc.simulation.kernels.plain.table import (
     OUTPUT,
     PREFILL_END,
     PREFILL_REPLICA,
-    PREFILL_START,
     PROMPT,
     TIMES,
     TRANSFER_END,
@@ -142,19 +142,14 @@ class PlainRun:
 
     def record(self) -> Run:
         """The log, the passes of every prefill replica and the steps of every decode replica."""
-        steps = steps_of(self.times, self.whole, self.decodes, self.base)
-        nothing = tuple(np.empty(0) for _ in self.decodes)
-        return Run(self.log(), *steps, *self._passes(), nothing, nothing)
-
-    def _passes(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """(starts, seconds) of the passes of each prefill replica, one prompt each."""
-        prompt = self.draws.stream.prompt.astype(float)
-        seconds = self._prefill_seconds(slice(None), prompt)
-        order = np.argsort(self.times[PREFILL_START], kind="stable")
-        by = self.whole[PREFILL_REPLICA, order]
-        mine = [order[by == r] for r in range(len(self.prefills))]
-        starts = tuple(self.times[PREFILL_START, of_it] for of_it in mine)
-        return starts, tuple(seconds[of_it] for of_it in mine)
+        steps = Steps(self.times, self.whole, self.decodes, self.base, self.leaving.shape[1])
+        prompt = self.draws.stream.prompt
+        return PlayedRun(
+            self.log(),
+            steps,
+            len(self.prefills),
+            lambda: self._prefill_seconds(slice(None), prompt.astype(float)),
+        )
 
     @property
     def done_from_the_start(self) -> int:

@@ -24,8 +24,10 @@ TIMES = (
     "finish",
 )
 """Rows of ``times``, by number and as a RequestLog names them."""
-PROMPT, OUTPUT, PREFILL_REPLICA, DECODE_REPLICA, NEXT = range(5)
-"""Rows of ``whole``; NEXT is the request after this one in the list that it waits in."""
+PROMPT, OUTPUT, PREFILL_REPLICA, DECODE_REPLICA, NEXT, JOINED_NEXT = range(6)
+"""Rows of ``whole``; NEXT is the request after this one in the list that it waits in, JOINED_NEXT
+the one that joined the batch of the same decode replica after it.
+"""
 
 AT_PREFILL, AT_TRANSFER, AT_DECODE = range(3)
 FIRST_TOKENS: tuple[FirstToken, ...] = ("prefill", "transfer", "decode")
@@ -34,4 +36,4 @@ FIRST_TOKENS: tuple[FirstToken, ...] = ("prefill", "transfer", "decode")
 
 def empty_table(requests: int) -> tuple[Array, Ints]:
     """(times, whole) with room for ``requests`` requests; memory is used as it fills."""
-    return np.empty((7, requests)), np.empty((5, requests), np.int64)
+    return np.empty((7, requests)), np.empty((6, requests), np.int64)
