@@ -156,7 +156,7 @@ def requests(cell: Cell) -> int:
     if cell.slots < math.inf:
         batch = cell.replicas * cell.slots
     heavy = cell.output == "lognormal" or cell.prompt == "lognormal"
-    share = 0.3 if cell.tokens > 1.0 else 3.0 if heavy else 1.0  # every gap is listed; long tails
+    share = 0.7 if cell.tokens > 1.0 else 3.0 if heavy else 1.0  # every gap is listed; long tails
     return int(min(max(200.0 * batch / (1.0 - cell.rho), 60_000.0), 200_000.0) * share)
 
 

@@ -248,7 +248,9 @@ def test_an_idle_pool(rule: str, pools: Any) -> None:
 def test_more_load_never_helps(
     a: float, rho: float, more: float, rule: str, c: float, slots: float, replicas: int
 ) -> None:
-    """Mean TPOT, P99 ITL, P99 TPOT and P(wait) rise with the rate."""
+    """Mean TPOT, P99 ITL, P99 TPOT and P(wait) rise with the rate: exactly under random dispatch
+    without contexts, else up to .05, .1 and 1 % (P99 TPOT of slots that contexts blur)."""
+    exact = rule == "random" and c == 0.0
     output = np.repeat([40.0, 300.0], 2)
     work = decode_work(np.tile([50.0, 800.0], 2), output, np.full(4, 0.25))
     share = c / work.mean_context
@@ -261,9 +263,9 @@ def test_more_load_never_helps(
         rule,  # type: ignore[arg-type]
     )
     low, high = (DecodeLaw(still.at(r * still.capacity)) for r in (rho, more * rho))
-    assert high.mean_tpot >= low.mean_tpot * (1 - 1e-6)
-    assert high.itl.quantile(0.99) >= low.itl.quantile(0.99) * (1 - 1e-4)
-    assert high.tpot().quantile(0.99) >= low.tpot().quantile(0.99) * (1 - 1e-4)
+    assert high.mean_tpot >= low.mean_tpot * (1 - (1e-6 if exact else 5e-4))
+    assert high.itl.quantile(0.99) >= low.itl.quantile(0.99) * (1 - 1e-3)
+    assert high.tpot().quantile(0.99) >= low.tpot().quantile(0.99) * (1 - 1e-2)
     assert high.wait_probability >= low.wait_probability - 1e-9
 
 

@@ -9,6 +9,7 @@ bounded below for theta > 0 and above for theta < 0 (Pearson's type III).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,6 +25,7 @@ BLOCKS = 40
 """Batches below P90 are merged into about this many blocks where contexts blur them anyway."""
 ACCURACY = 1e-7
 """Relative accuracy of a percentile."""
+NO_TAIL = 1e-300
 LEAST_SKEW = 0.02
 """Skews of less count as this much: a normal law, in effect."""
 
@@ -74,25 +76,33 @@ class SkewedLaw(StopLossLaw):
         """Least t with P(T <= t) >= p in seconds; InputError unless 0 < p < 1."""
         check_level(p)
         width = self.deviation + 1e-12 * self.mean
-        at = max(self.mean + float(ndtri(p)) * width, 0.0)
-        low, high = 0.0, self.mean + (abs(float(ndtri(p))) + 4.0) * width
-        low_excess, high_excess = p, self.tail(high) - (1.0 - p)
-        while high_excess > 0.0:
-            low, low_excess, high = high, high_excess, 2.0 * high
-            high_excess = self.tail(high) - (1.0 - p)
-        at = min(max(at, low), high)
-        for i in range(200):
-            excess = self.tail(at) - (1.0 - p)
-            if excess > 0.0:
-                low, low_excess, high_excess = at, excess, 0.5 * high_excess if i else high_excess
+        normal = float(ndtri(p))
+
+        def above(t: float) -> float:
+            """Falls through 0 at the answer; nearly a line, as tails are nearly exponential."""
+            tail = self.tail(t)
+            if p >= 0.5:
+                return math.log(max(tail, NO_TAIL) / (1.0 - p))
+            return -math.log(max(1.0 - tail, NO_TAIL) / p)
+
+        low, high = 0.0, self.mean + (abs(normal) + 4.0) * width
+        while (beyond := above(high)) > 0.0:
+            low, high = high, 2.0 * high
+        left, right = above(low), beyond
+        at = min(max(self.mean + normal * width, low), high)
+        side = 0
+        for i in range(100):  # regula falsi, Illinois variant (Dowell and Jarratt 1971)
+            value = above(at)
+            if value > 0.0:
+                low, left, right = at, value, 0.5 * right if side > 0 else right
             else:
-                high, high_excess, low_excess = at, excess, 0.5 * low_excess if i else low_excess
-            if high - low <= ACCURACY * high or abs(excess) <= ACCURACY * (1.0 - p):
+                high, right, left = at, value, 0.5 * left if side < 0 else left
+            side = 1 if value > 0.0 else -1
+            if high - low <= ACCURACY * high or abs(value) <= ACCURACY:
                 break
-            if i % 3 == 2 or low_excess <= high_excess:
+            at = low + (high - low) * left / (left - right)
+            if i % 8 == 7 or not low < at < high:
                 at = 0.5 * (low + high)
-            else:
-                at = low + (high - low) * low_excess / (low_excess - high_excess)
         return at
 
     @cached_property

@@ -13,6 +13,7 @@ differs from the pool's mean depends on the rule.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -104,17 +105,19 @@ def _scaled(m: Moments, share: float) -> Moments:
 def _even(station: DecodeStation, shared: Moments, slopes: tuple[float, float]) -> Moments:
     b, c = slopes
     slope = b + c * station.work.mean_context
-    uneven = min(UNEVEN, shared.batch)
     alone = 1.0 - 1.0 / station.replicas
-    contexts = c**2 * station.work.context_variance * shared.batch * alone
-    lift = slope * uneven / max(shared.batch, 1e-300)
+    m = shared.batch
+    # few requests do not meet: E B^2 >= E B, as batches are whole
+    uneven = max(-UNEVEN * math.expm1(-alone * m / UNEVEN), m * (alone - m))
+    contexts = c**2 * station.work.context_variance * m * alone
+    lift = slope * uneven / max(m, 1e-300)
     return replace(
         shared,
         var_step=shared.var_step + slope**2 * uneven + contexts,
         var_batch=shared.var_batch + uneven,
         batch_step=shared.batch_step + slope * uneven,
         itl_lift=shared.itl_lift + lift,
-        gap_batch=shared.gap_batch + uneven / max(shared.batch, 1e-300),
+        gap_batch=shared.gap_batch + uneven / max(m, 1e-300),
         tpot_lift=shared.tpot_lift + lift,
     )
 
