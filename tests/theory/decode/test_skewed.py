@@ -80,7 +80,7 @@ def test_points_keep_mean_and_order(parts: list[tuple[float, float, float, float
     assert law.points.mean == pytest.approx(law.mean, rel=1e-9)
     assert np.all(law.points.values >= 0.0)
     levels = [law.quantile(p) for p in (0.1, 0.5, 0.9)]
-    assert levels == sorted(levels)
+    assert np.all(np.diff(levels) >= -1e-6 * law.mean)
 
 
 def test_cumulants_of_a_mixture() -> None:
