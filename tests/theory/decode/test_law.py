@@ -329,3 +329,21 @@ def test_near_full_load(rho: float, pools: Any) -> None:
         assert pools.law(rho).mean_tpot == pytest.approx(11.0 / (1.0 - rho), rel=5e-3)
     except PdallocError as error:
         assert "rho" in str(error)
+
+
+@pytest.mark.parametrize("replicas", [2, 6])
+def test_boundary_wait_by_dispatch(replicas: int, pools: Any) -> None:
+    """Half a step on its own; the first of R uniform boundaries, 1/(R + 1), from one queue;
+    more than half where requests follow departures."""
+    laws = {rule: pools.law(0.7, replicas=replicas, dispatch=rule) for rule in RULES}
+    share = {
+        rule: law.mean_boundary_wait
+        / float(np.where(law.batches.batch > 0, law.batches.share, 0.0) @ law.batches.seconds)
+        for rule, law in laws.items()
+    }
+    assert share["random"] == pytest.approx(0.5, rel=1e-9)
+    assert share["round_robin"] == pytest.approx(0.5, rel=1e-9)
+    assert share["central_queue"] == pytest.approx(1.0 / (replicas + 1.0), rel=1e-9)
+    assert 0.5 < share["least_loaded"] < 1.0
+    for law in laws.values():
+        assert law.entry.mean == pytest.approx(law.mean_entry, rel=1e-6)
