@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pdalloc.errors import InputError, PdallocError, UnitError, UnsupportedError
+from pdalloc.errors import InputError, PdallocError, UnitError
 from pdalloc.planning import plan
 from pdalloc.scenario import load_scenario, scenario_from_mapping
 
@@ -211,9 +211,13 @@ def test_memory_that_does_not_hold_one_request() -> None:
         assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_dispatch_rule_without_a_law() -> None:
-    with pytest.raises(UnsupportedError, match="set dispatch: random"):
-        plan(scenario_from_mapping(changed("dispatch", "least_loaded")))
+@pytest.mark.parametrize("rule", ["least_loaded", "round_robin", "central_queue"])
+def test_every_dispatch_rule_has_a_law(rule: str) -> None:
+    """A pool needs no more replicas than as many alone."""
+    pooled = plan(scenario_from_mapping(changed("dispatch", rule)))
+    alone = plan(scenario_from_mapping(changed("dispatch", "random")))
+    assert pooled.cost_usd_per_hour is not None and alone.cost_usd_per_hour is not None
+    assert pooled.cost_usd_per_hour <= alone.cost_usd_per_hour
 
 
 def test_unit_errors_are_input_errors() -> None:

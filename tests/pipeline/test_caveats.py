@@ -106,6 +106,16 @@ def test_bursts_are_warned_of(scv: float) -> None:
     assert line.startswith(f"arrival SCV {scv:g}:")
 
 
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [("random", "exact"), ("central_queue", "within 15 %"), ("least_loaded", "up to 30 %")],
+)
+def test_bursts_cost_accuracy_by_dispatch(rule: str, words: str) -> None:
+    """As measured: experiments/delay_laws/results/accuracy.csv."""
+    (line,) = warned(question(arrival_scv=4.0, dispatch=rule))
+    assert f"under {rule}" in line and words in line
+
+
 def test_prompts_beyond_the_profile() -> None:
     """A quarter of the prompts is longer than the type was measured to."""
     prompts = ["500 tokens", "800 tokens", "1000 tokens", "1001 tokens"]
