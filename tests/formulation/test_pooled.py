@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
@@ -132,7 +133,7 @@ def test_rates_grow_with_the_pool_up_to_their_bounds(
 @pytest.mark.parametrize("demand", [0.3, 1.0, 4.5, 40.0, 400.0])
 def test_useful_rate_is_that_of_the_smallest_pool_that_suffices(demand: float) -> None:
     def rate(n: int) -> float:
-        return 1.0 - 0.6 / n**0.5
+        return 1.0 - 0.6 / math.sqrt(n)
 
     n = next(n for n in range(1, 10_000) if n * rate(n) >= demand)
     assert useful_rate(rate, demand, 1.0) == rate(n)
