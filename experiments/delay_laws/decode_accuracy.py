@@ -192,14 +192,14 @@ def errors(law: DecodeLaw, simulated: Mapping[str, float]) -> dict[str, float]:
         "itl_p99": law.itl.quantile(0.99),
         "tpot_p50": law.tpot().quantile(0.5),
         "tpot_p99": law.tpot().quantile(0.99),
-        "boundary_wait": law.mean_boundary_wait,
+        "mean_boundary_wait": law.mean_boundary_wait,
         "p_wait": law.wait_probability,
         "mean_slot_wait": law.mean_slot_wait,
     }
     known = dict(simulated)
     known["fluid_mean_tpot"] = known["mean_tpot"]
     if law.station.slots < math.inf:
-        known["boundary_wait"] = math.nan
+        known["mean_boundary_wait"] = math.nan
     if known["p_wait"] < LEAST_WAIT:
         known["p_wait"] = known["mean_slot_wait"] = math.nan
     return {k: 100.0 * (v / known.get(k, math.nan) - 1.0) for k, v in predicted.items()}
