@@ -71,6 +71,17 @@ class ClassRequests:
         slot = np.diff(-beyond) / np.diff(SLOT_CELLS) * law.mean_slot_wait / p
         return np.append(values, slot), np.append(weights, p * np.diff(SLOT_CELLS))
 
+    def spread(self, gaps: Array) -> tuple[Array, Array]:
+        """(variances in s^2, scales in s) of the TPOT of requests of these gaps; both (n,).
+
+        As :class:`SkewedLaw` takes them; the first gap's other parts left out.
+        """
+        _, variance, third = self._cumulants
+        left = self.law.step_variance(gaps)
+        if not variance > 0.0:
+            return left, np.zeros_like(left)
+        return left, 0.5 * third / variance * (left / variance) ** SKEW_LEFT
+
     def tpot(
         self, gaps: Array, context: Array, moved: Array, weight: Array, enters: bool
     ) -> StopLossLaw:
@@ -85,11 +96,9 @@ class ClassRequests:
         values, share = self.entry if enters else (np.zeros(1), np.ones(1))
         shift = (shift[:, None] + values / n[:, None]).ravel()
         mass = (mass[:, None] * share).ravel()
-        own, left = (np.repeat(x, len(share)) for x in (own, self.law.step_variance(n)))
-        _, variance, third = self._cumulants
-        if not variance > 0.0:
+        own, left, scale = (np.repeat(x, len(share)) for x in (own, *self.spread(n)))
+        if not left.any():
             return Atoms(own + shift, mass)
-        scale = 0.5 * third / variance * (left / variance) ** SKEW_LEFT
         most = None
         if math.isfinite(self.law.greatest_step):
             most = np.maximum(self.law.greatest_step, own) + shift
