@@ -258,3 +258,21 @@ def test_a_call_of_the_default_is_quick(servers: int) -> None:
         assert found.mean_wait < found.wait.quantile(0.99)
         spent.append(time.perf_counter() - started)
     assert min(spent) < 3e-3
+
+
+@pytest.mark.parametrize("dispatch", DISPATCH)
+@pytest.mark.parametrize("arrival_scv", [1.0, 1.2, 4.0])
+@pytest.mark.parametrize(
+    ("servers", "load"), [(2, 1e-3), (50, 0.5), (200, 0.5), (500, 5.0), (3000, 50.0)]
+)
+def test_next_to_no_load_has_a_law(
+    dispatch: Dispatch, arrival_scv: float, servers: int, load: float
+) -> None:
+    """Where doubles hardly hold the chance of a wait: finite, and no longer than one server's by
+    more than a lattice tells (3 % of a service)."""
+    constant = service("D")
+    at = Station(load / constant.mean, constant, servers, arrival_scv, dispatch)
+    law = delay_law(at)
+    one = delay_law(Station(at.rate / servers, constant, 1, arrival_scv))
+    assert 0.0 <= law.mean_wait <= one.mean_wait + 0.03 * constant.mean
+    assert 0.99 < law.sojourn.quantile(0.99) / constant.mean < 1.05 * one.sojourn.quantile(0.99)

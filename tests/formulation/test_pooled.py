@@ -136,8 +136,8 @@ def test_useful_rate_is_that_of_the_smallest_pool_that_suffices(demand: float) -
         return 1.0 - 0.6 / math.sqrt(n)
 
     n = next(n for n in range(1, 10_000) if n * rate(n) >= demand)
-    assert useful_rate(rate, demand, 1.0) == rate(n)
-    assert useful_rate(lambda n: 0.0, demand, 1.0) == 0.0
+    assert useful_rate(rate, lambda n: n * rate(n) >= demand, demand, 1.0) == rate(n)
+    assert useful_rate(rate, lambda n: False, demand, 1.0) == 0.0
 
 
 @pytest.mark.parametrize("name", ["cvxpy", "pyomo"])

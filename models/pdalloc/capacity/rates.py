@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -35,8 +36,6 @@ DEMAND_TOLERANCE = 1e-12
 """Relative shortfall of capacity that still counts as covering the demand."""
 MOST_POOLED = 10_000
 """Replicas of a pooled type beyond which it admits nothing to speak of."""
-PoolRate = Callable[[int], float]
-"""Admissible requests/s per replica of a pool of so many."""
 
 
 @dataclass(frozen=True)
@@ -112,29 +111,39 @@ class Rates:
         """A replica of type ``r`` with no load."""
         return self.predictor.prefill(r, 0.0) if role == PREFILL else self.predictor.decode(r, 0.0)
 
+    def room(
+        self, role: Role, r: ReplicaType, rate: float, replicas: int, others: Iterable[Any]
+    ) -> float:
+        """Least slack of a pool's paths to ``others``, states of the other role.
+
+        ``rate`` requests/s per replica. Raises UnstableError at full load.
+        """
+        metrics = self.decided_by(role)
+        if role == PREFILL:
+            p = self.predictor.prefill(r, rate, replicas)
+            return min(self.slack(p, d, metrics) for d in others)
+        d = self.predictor.decode(r, rate, replicas)
+        return min(self.slack(p, d, metrics) for p in others)
+
     def prefill_rate(
         self, r: ReplicaType, decodes: Iterable[DecodeState], replicas: int = 1
     ) -> float:
         """Greatest requests/s per replica of a prefill pool, every path to ``decodes`` kept."""
-        states, metrics = list(decodes), self.decided_by(PREFILL)
-
-        def slack(rate: float) -> float:
-            p = self.predictor.prefill(r, rate, replicas)
-            return min(self.slack(p, d, metrics) for d in states)
-
-        return greatest_rate(slack, self.stability_limit(PREFILL, r))
+        states = list(decodes)
+        return greatest_rate(
+            lambda rate: self.room(PREFILL, r, rate, replicas, states),
+            self.stability_limit(PREFILL, r),
+        )
 
     def decode_rate(
         self, r: ReplicaType, prefills: Iterable[PrefillState], replicas: int = 1
     ) -> float:
         """Greatest requests/s per replica of a decode pool, every path from ``prefills`` kept."""
-        states, metrics = list(prefills), self.decided_by(DECODE)
-
-        def slack(rate: float) -> float:
-            d = self.predictor.decode(r, rate, replicas)
-            return min(self.slack(p, d, metrics) for p in states)
-
-        return greatest_rate(slack, self.stability_limit(DECODE, r))
+        states = list(prefills)
+        return greatest_rate(
+            lambda rate: self.room(DECODE, r, rate, replicas, states),
+            self.stability_limit(DECODE, r),
+        )
 
     def stability_limit(self, role: Role, r: ReplicaType) -> float:
         """Requests/s at which one replica is fully busy."""
@@ -151,15 +160,17 @@ class Rates:
         n = replicas if self.pooled(role) else 1
         key = (role, r.name, n)
         if key not in self._rates:
-            other = DECODE if role == PREFILL else PREFILL
-            others = self.system.types_for(other)
-            if not self.coupled:
-                others = others[:1]  # the partner does not matter
-            partners = [self.idle(other, partner) for partner in others]
+            partners = self._idle_partners(role)
             rate_of = self.prefill_rate if role == PREFILL else self.decode_rate
             rates = [rate_of(r, [q], n) for q in partners]  # type: ignore[list-item]
             self._rates[key] = max(rates, default=0.0)
         return self._rates[key]
+
+    def _idle_partners(self, role: Role) -> list[PrefillState | DecodeState]:
+        """The other role's types without load; one of them where they do not matter."""
+        other = DECODE if role == PREFILL else PREFILL
+        others = self.system.types_for(other)
+        return [self.idle(other, q) for q in (others if self.coupled else others[:1])]
 
     def relaxed_rate(self, role: Role, r: ReplicaType, demand: float = math.inf) -> float:
         """Upper bound on a replica's rate: its best partner type of the other role idles.
@@ -174,30 +185,44 @@ class Rates:
             return FULL_SHARE * self.stability_limit(role, r) if served else 0.0
         key = (role, r.name, demand)
         if key not in self._bounds:
+            partners = self._idle_partners(role)
             self._bounds[key] = useful_rate(
-                lambda n: self.admissible_rate(role, r, n), demand, self.stability_limit(role, r)
+                lambda n: self.admissible_rate(role, r, n),
+                lambda n: any(self.room(role, r, demand / n, n, [q]) >= 0.0 for q in partners),
+                demand,
+                self.stability_limit(role, r),
             )
         return self._bounds[key]
 
 
-def useful_rate(rate: PoolRate, demand: float, limit: float) -> float:
+def useful_rate(
+    rate: Callable[[int], float], serves: Callable[[int], bool], demand: float, limit: float
+) -> float:
     """Rate per replica of the smallest pool that serves ``demand`` requests/s alone.
 
-    ``rate(n)`` of a pool of n does not fall with n, nor reach ``limit``. 0 where even
-    MOST_POOLED replicas do not serve it.
+    ``rate(n)`` of a pool of n does not fall with n, nor reach ``limit``; ``serves(n)`` is
+    n rate(n) >= demand, which is quicker to tell. 0 where even MOST_POOLED do not serve it.
     """
-    if rate(1) >= demand:
-        return rate(1)
-    low = high = max(min(math.floor(demand / limit), MOST_POOLED), 1)
-    step = 1
-    while high * rate(high) < demand:
+
+    if rate(1) <= 0.0:  # not even without load
+        return 0.0
+
+    def enough(n: int) -> bool:
+        try:
+            return serves(n)
+        except UnstableError:
+            return False
+
+    low = max(min(math.floor(demand / limit), MOST_POOLED) - 1, 0)  # too few
+    high, step = low + 1, 1
+    while not enough(high):
         if high == MOST_POOLED:
             return 0.0
         low, high, step = high, min(high + step, MOST_POOLED), 2 * step
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if middle * rate(middle) >= demand else (middle, high)
-    return rate(high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return max(rate(high), demand / high)  # the two may differ by rounding
 
 
 def greatest_rate(slack: Callable[[float], float], limit: float) -> float:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
 import numpy as np
 
@@ -146,7 +145,12 @@ class Capacity(Rates):
 
         def bound(r: ReplicaType) -> float:
             limit = self.stability_limit(PREFILL, r)
-            return useful_rate(cache(lambda n: self.prefill_rate(r, states, n)), demand, limit)
+            return useful_rate(
+                lambda n: self.prefill_rate(r, states, n),
+                lambda n: self.room(PREFILL, r, demand / n, n, states) >= 0.0,
+                demand,
+                limit,
+            )
 
         return {name: bound(types[name]) for name in names}
 

@@ -143,4 +143,6 @@ def given_wait(wait: LatticeLaw) -> LatticeLaw:
     """Law of W | W > 0 in seconds, with the share of the point at 0 that is not at 0."""
     weights = wait.weights.copy()
     weights[0] = 0.5 * weights[1]
+    if not weights.any():  # too rare for the lattice: the least wait that it knows
+        weights[1] = 1.0
     return LatticeLaw(wait.values, weights / weights.sum())

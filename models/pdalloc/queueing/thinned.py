@@ -13,6 +13,9 @@ from pdalloc.laws import Law, StopLossLaw
 from pdalloc.queueing.random_walk import gap_law, walk_wait
 from pdalloc.queueing.single_server import SingleServerWait
 
+NEAR_POISSON = 1e-3
+"""An SCV this near 1 is 1: it moves the wait by as little, and the lattice would by more."""
+
 
 def thinned_wait(service: StopLossLaw, rate: float, whole: float, scv: float) -> Law:
     """Law of the wait in seconds of a server offered ``rate`` of a stream of ``whole`` requests/s.
@@ -24,4 +27,6 @@ def thinned_wait(service: StopLossLaw, rate: float, whole: float, scv: float) ->
     if scv == 1.0 or rate == 0.0:
         return alone
     keep = min(rate / whole, 1.0)
+    if abs(keep * (scv - 1.0)) < NEAR_POISSON:
+        return alone
     return walk_wait(service, gap_law(keep / rate, scv), keep=keep)

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
-from pdalloc.queueing.delay_law import Claim, DelayLaw
+from pdalloc.queueing.delay_law import NEVER, Claim, DelayLaw
 from pdalloc.queueing.delay_laws.dispersion import Dispersion
 from pdalloc.queueing.erlang import erlang_c
 
@@ -41,14 +41,19 @@ class Hayward(DelayLaw):
     def _mean_wait(self) -> float:
         a, s, rho = self.station.arrival_scv, self.scv, self.rho
         poisson = Dispersion(self.station.poisson)
-        ratio = poisson.mean_wait / (0.5 * (1.0 + s) * poisson.erlang_wait)
+        ratio = 1.0
+        if not poisson.nobody_waits:
+            ratio = poisson.mean_wait / (0.5 * (1.0 + s) * poisson.erlang_wait)
         damped = math.exp(-(1.0 - rho) * max(a - 1.0, 0.0) / (a + 4.0 * s)) if a > 1.0 else 1.0
         spare = 2.0 * self.station.servers * (1.0 - rho)
         scale = (a + s) * self.station.service.mean / spare
         return self.peaked_probability * scale * ratio * damped
 
     def _p_wait(self) -> float:
-        return min(self.peaked_probability * super()._p_wait() / self.erlang_probability, 1.0)
+        ratio = 1.0
+        if self.erlang_probability >= NEVER:
+            ratio = super()._p_wait() / self.erlang_probability
+        return min(self.peaked_probability * ratio, 1.0)
 
     @cached_property
     def peaked_probability(self) -> float:
