@@ -1,6 +1,7 @@
 """The figure of the delay laws draws what the results say; what the README says of them."""
 
 import itertools
+import re
 import sys
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.delay_laws.accuracy import cases
+from experiments.delay_laws.services import service
 from experiments.results import read_csv, write_csv
 from paper.figures import fig_delay_laws as figure
+from paper.tables.table_delay_laws import percent
 
 from pdalloc.errors import InputError
 from pdalloc.queueing.delay_laws import all_laws
@@ -70,7 +73,7 @@ def test_every_affine_decode_cell_is_a_dot_per_statistic(panels):
 
 def test_dispatch_is_compared_at_the_simulated_pools():
     """Random is M/G/1, the same at every size; one queue is best and least loaded next."""
-    waits = {(p.dispatch, p.servers): p for p in figure.compared()}
+    waits = {(str(p.dispatch), p.servers): p for p in figure.compared()}
     assert len(waits) == 4 * len(figure.SERVERS)
     for c in figure.SERVERS:
         order = ("central_queue", "least_loaded", "round_robin", "random")
@@ -80,7 +83,7 @@ def test_dispatch_is_compared_at_the_simulated_pools():
     small, large = (waits["random", c].law for c in figure.SERVERS)
     assert small == pytest.approx(large)
     # Pollaczek-Khinchine: E[W] = rho (1 + SCV) / (2 (1 - rho)) E[S]
-    rho, scv = figure.UTILISATION, figure.service(figure.SERVICE).scv
+    rho, scv = figure.UTILISATION, service(figure.SERVICE).scv
     assert small == pytest.approx(rho * (1 + scv) / (2 * (1 - rho)), rel=1e-6)
 
 
@@ -103,3 +106,53 @@ def test_other_results_give_another_figure(accuracy, tmp_path):
 def test_missing_results_say_what_to_run(tmp_path):
     with pytest.raises(InputError, match=r"accuracy\.csv: no such file; run the experiment"):
         figure.draw(tmp_path)
+
+
+def test_the_readme_says_what_the_results_say(accuracy):
+    """Errors of the default, of the best published law, of the decode laws, and the weakest."""
+    readme = (figure.ROOT / "README.md").read_text("utf-8")
+    text = " ".join(readme.split("## How well the laws hold")[1].split("\n## ")[0].split())
+    mean, p99 = (figure.spreads(accuracy, s) for s in figure.WAITS)
+    mine = [
+        percent(x) for at in (mean, p99) for x in (at["dispersion"].p95, at["dispersion"].worst)
+    ]
+    assert figure.default() == "dispersion"
+    assert f"{figure._cells(accuracy)} cases: mean wait within {mine[0]} % in 95 %" in text
+    assert f"(worst {mine[1]} %), P99 within {mine[2]} % (worst {mine[3]} %)" in text
+    published = [law for law in mean if law not in figure.OWN and law != "mphc"]
+    best = [percent(min(at[law].p95 for law in published)) for at in (mean, p99)]
+    assert f"published formula keeps {best[0]} % and {best[1]} %" in text
+    aside = {
+        r["statistic"]: (percent(float(r["p95_percent"])), percent(float(r["worst_percent"])))
+        for r in accuracy
+        if (r["law"], r["regime"]) == ("dispersion", "held-out service laws")
+    }
+    (m, m_worst), (p, p_worst) = aside["mean_wait"], aside["p99_wait"]
+    assert f"fixed: {m} % and {p} % (worst {m_worst} % and {p_worst} %)" in text
+    least = [
+        r
+        for r in accuracy
+        if r["law"] == "least_assigned" and r["regime"].startswith("least_loaded, Poisson")
+    ]
+    p95 = max(float(r["p95_percent"]) for r in least if r["statistic"] == "mean_wait")
+    worst = max(float(r["worst_percent"]) for r in least if r["statistic"] == "p99_wait")
+    assert f"wait within {percent(p95)} % in 95 % of cases, worst P99 {percent(worst)} %)" in text
+
+
+def test_the_readme_says_what_the_decode_results_say():
+    readme = (figure.ROOT / "README.md").read_text("utf-8")
+    text = " ".join(readme.split("## How well the laws hold")[1].split("\n## ")[0].split())
+    rows = read_csv(figure.RESULTS / "decode_accuracy.csv")
+    total = {r["statistic"]: r for r in rows if r["family"] == "all"}
+    (tpot_bar, tpot, itl_bar, itl) = re.findall(
+        r"TPOT within ([0-9.]+) % in (\d+) % of them, P99 ITL within (\d+) % in (\d+) %", text
+    )[0]
+    for key, bar, share in (("mean_tpot", tpot_bar, tpot), ("itl_p99", itl_bar, itl)):
+        assert float(bar) == float(total[key]["bar_percent"])
+        assert int(share) == int(100 * float(total[key]["share_within_bar"]) + 0.5)
+    assert f"simulation, {total['mean_tpot']['cells']} cases" in text
+    fluid, slot = (
+        abs(float(total[k]["worst_percent"])) for k in ("fluid_mean_tpot", "mean_slot_wait")
+    )
+    assert f"fluid law is off by up to {percent(fluid)} %" in text
+    assert f"decode slot (worst {percent(slot)} %)" in text

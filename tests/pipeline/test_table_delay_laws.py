@@ -19,7 +19,7 @@ pytestmark = pytest.mark.pipeline
 
 @pytest.fixture(scope="module")
 def rows():
-    return read_csv(script.RESULTS / "accuracy.csv")
+    return read_csv(fig_delay_laws.RESULTS / "accuracy.csv")
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +52,14 @@ def test_the_laws_are_those_of_the_figure_in_its_order(rows, body):
 
 def test_the_default_alone_is_bold(rows):
     bold = [line for line in script.table(rows).splitlines() if "textbf" in line]
-    assert len(bold) == 1 and script.TITLES[script.default()] in bold[0]
+    assert len(bold) == 1 and script.TITLES[fig_delay_laws.default()] in bold[0]
 
 
 def test_numbers_are_those_of_the_results_to_their_digits(rows, body):
     wanted = {
         (r["law"], r["statistic"]): [float(r[k]) for k in script.SPREADS]
         for r in rows
-        if r["regime"] == script.GRID
+        if r["regime"] == fig_delay_laws.GRID
     }
     names = {title: law for law, title in script.TITLES.items()}
     for name, cases, *shown in body:
