@@ -82,6 +82,7 @@ def plan(
     from pdalloc.planning import plan as make_plan
     from pdalloc.report.progress import bar
 
+    _check_outputs(json, out)
     loaded = _load(scenario, variant, set_, owned)
     with bar("simulating", enabled=validate or repair) as progress:
         answer = make_plan(
@@ -117,6 +118,7 @@ def evaluate(
     from pdalloc.planning import evaluate as judge
     from pdalloc.report.progress import bar
 
+    _check_outputs(json, out)
     loaded = _load(scenario, variant, set_, None)
     effort = Effort(requests, replications)
     with bar("simulating", enabled=validate) as progress:
@@ -154,7 +156,7 @@ def simulate(
     from pdalloc.report.progress import bar
     from pdalloc.report.simulation_table import print_simulation
 
-    _check_json(json)
+    _check_outputs(json, out, log)
     loaded = _load(scenario, variant, set_, None)
     effort = Effort(requests, replications)
     with bar("simulating", enabled=True) as progress:
@@ -240,7 +242,6 @@ def _deliver(scenario: Scenario, answer: Answer, json: str | None, out: Path | N
     from pdalloc.report.files import write_outputs, write_text
     from pdalloc.report.table import print_answer
 
-    _check_json(json)
     if json != "-":
         print_answer(answer)
     if json == "-":
@@ -251,9 +252,14 @@ def _deliver(scenario: Scenario, answer: Answer, json: str | None, out: Path | N
         write_outputs(scenario, answer, out)
 
 
-def _check_json(json: str | None) -> None:
+def _check_outputs(json: str | None, out: Path | None, log: Path | None = None) -> None:
+    """Refuse, before anything is computed, what could not be written afterwards."""
+    from pdalloc.report.files import check_writable
+
     if json == "":
         raise InputError("--json: give a file name, or - for stdout")
+    files = [] if json in (None, "-") else [Path(str(json))]
+    check_writable([*files, *([] if log is None else [log])], out)
 
 
 def _seed(given: int | None) -> int:

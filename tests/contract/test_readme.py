@@ -16,6 +16,7 @@ import yaml
 import pdalloc
 from pdalloc.cli import app, main
 from pdalloc.planning import Answer, plan
+from pdalloc.planning.simulation_answer import SimulationAnswer
 from pdalloc.scenario import load_scenario, scenario_from_mapping
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,8 +65,8 @@ def test_the_python_of_the_readme_uses_what_there_is() -> None:
     imported = re.search(r"^from pdalloc import (.+)$", block, re.MULTILINE)
     assert imported is not None
     assert {name.strip() for name in imported.group(1).split(",")} <= set(pdalloc.__all__)
-    used = set(re.findall(r"answer\.(\w+)", block))
-    assert used and used <= set(Answer.model_fields)
+    used = set(re.findall(r"\banswer\.(\w+)", block))
+    assert used and used <= set(Answer.model_fields) | set(SimulationAnswer.model_fields)
     compile(block, "README.md", "exec")
 
 

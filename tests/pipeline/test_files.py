@@ -11,7 +11,7 @@ from pdalloc.errors import InputError
 from pdalloc.planning import evaluate, plan
 from pdalloc.planning.answer import Answer
 from pdalloc.report import files, style
-from pdalloc.report.files import write_outputs, write_text
+from pdalloc.report.files import check_writable, write_outputs, write_text
 from pdalloc.scenario import Scenario, load_scenario
 
 PAPER = Path(__file__).resolve().parents[2] / "experiments" / "paper_2603_04716" / "scenario.yaml"
@@ -232,3 +232,17 @@ def test_json_to_standard_output_is_nothing_but_json(
 ) -> None:
     assert run(monkeypatch, "plan", str(PAPER), "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["xpyd"] == "4P4D"
+
+
+def test_what_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    check_writable([tmp_path / "a.json", tmp_path / "log.csv"], tmp_path / "new" / "out")
+    check_writable([], None)
+    (tmp_path / "file").write_text("x")
+    for wanted, folder, words in (
+        ([tmp_path / "no" / "a.json"], None, "its folder is not there"),
+        ([tmp_path], None, "it is a folder"),
+        ([], tmp_path / "file" / "out", "cannot make this folder"),
+    ):
+        with pytest.raises(InputError, match=words):
+            check_writable(wanted, folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,18 @@ def write_text(path: Path, text: str) -> None:
     Raises InputError when it cannot be written.
     """
     _replace({path: text.encode()})
+
+
+def check_writable(files: Iterable[Path], folder: Path | None) -> None:
+    """Raise InputError for a file without a folder to be in, or a ``folder`` that cannot be."""
+    for path in files:
+        if path.is_dir() or not os.access(path.parent, os.W_OK):
+            reason = "it is a folder" if path.is_dir() else "its folder is not there or is closed"
+            raise InputError(f"{path}: cannot write this file: {reason}")
+    if folder is not None:
+        there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK):
+            raise InputError(f"{folder}: cannot make this folder: {there} is no open folder")
 
 
 def write_outputs(scenario: Scenario, answer: Answer, out: Path) -> None:
