@@ -275,6 +275,8 @@ class Fluctuation:
         """Var of the mean step time over ``steps`` (n,) in a row, over Var of one step."""
         shape, (_, plain, level) = self._window(steps), self._step_noise
         whole = self._total(self.swing, plain, level)
+        if whole <= 0.0:  # no load, no swing: nothing to average
+            return np.ones(len(steps))
         values: Array = shape @ (self.transforms.weights * self.swing) / whole
         return values
 
