@@ -126,6 +126,18 @@ def test_an_idle_pool_has_no_spread() -> None:
     assert law.quantile(0.99) == pytest.approx(A + B, rel=1e-12)
 
 
+@pytest.mark.parametrize("rho", [0.1, 0.5, 0.9])
+def test_a_table_that_is_flat_at_first(rho: float) -> None:
+    """Steps of 40 s up to a batch of 10, then longer: percentiles are numbers, between a step of
+    one and one of all."""
+    work = decode_work(np.array([100.0]), np.array([200.0]), np.ones(1), True)
+    still = DecodeStation(0.0, lambda k, held: np.maximum(A, 3.0 * k + 10.0), work, 1, 32)
+    law = tpot(ClassRequests(DecodeLaw(still.at(rho * still.capacity))), [199.0])
+    values = [law.mean, law.quantile(0.9), law.quantile(0.99)]
+    assert values[1] <= values[2]
+    assert values[0] >= A * (1 - 1e-9) and values[-1] <= 106.0 * (1 + 1e-6)
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(

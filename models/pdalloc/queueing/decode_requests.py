@@ -77,9 +77,12 @@ class ClassRequests:
         As :class:`SkewedLaw` takes them; the first gap's other parts left out.
         """
         _, variance, third = self._cumulants
-        left = self.law.step_variance(gaps)
         if not variance > 0.0:
-            return left, np.zeros_like(left)
+            return np.zeros_like(gaps), np.zeros_like(gaps)
+        if any(self.law.point.slopes):
+            left = self.law.step_variance(gaps)
+        else:  # steps as long for any batch about the mean: no time scale to average over
+            left = np.full_like(gaps, variance)
         return left, 0.5 * third / variance * (left / variance) ** SKEW_LEFT
 
     def tpot(
