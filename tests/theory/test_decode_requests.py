@@ -134,8 +134,8 @@ def test_a_table_that_is_flat_at_first(rho: float) -> None:
     still = DecodeStation(0.0, lambda k, held: np.maximum(A, 3.0 * k + 10.0), work, 1, 32)
     law = tpot(ClassRequests(DecodeLaw(still.at(rho * still.capacity))), [199.0])
     values = [law.mean, law.quantile(0.9), law.quantile(0.99)]
-    assert values[1] <= values[2]
-    assert values[0] >= A * (1 - 1e-9) and values[-1] <= 106.0 * (1 + 1e-6)
+    assert values[1] <= values[2] * (1 + 1e-6)
+    assert values[0] >= A * (1 - 1e-6) and values[-1] <= 106.0 * (1 + 1e-6)
 
 
 @settings(max_examples=30, deadline=None)
