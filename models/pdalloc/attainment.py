@@ -20,13 +20,11 @@ from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
 from pdalloc.errors import UnsupportedError
 from pdalloc.laws import LATTICE_POINTS, Array, total
-from pdalloc.prediction import DecodeState, Prediction, PrefillState
+from pdalloc.prediction import DecodeState, Prediction, PrefillState, spread_cells
 from pdalloc.simulation.attainment import PER_REQUEST, Bound
 from pdalloc.system import System
 from pdalloc.workload.traffic import RequestMix
 
-CELLS = 32
-"""Equal cells of probability that carry one request's TPOT under a bound on E2E."""
 NOISE_POINTS = 256
 """Points of a noisy prefill of one kind of request; fewer where there are many kinds."""
 LEAST_NOISE_POINTS = 16
@@ -113,10 +111,11 @@ def _joint(
 def _integral(first: _FirstToken, tpot: _Tpot, x: float, y: float, z: float) -> Array:
     """int_{t <= y} F(min(x, z - n t)) dG(t) of each request; (n,)."""
     kept = np.zeros(len(tpot.gaps))
-    times = tpot.quantiles((np.arange(CELLS) + 0.5) / CELLS)
+    edges = spread_cells(len(tpot.gaps))
+    times, width = tpot.quantiles(0.5 * (edges[1:] + edges[:-1])), np.diff(edges)
     for wait, weight in zip(*tpot.entry, strict=True):
         below = tpot.below(y - wait / tpot.gaps)
-        inside = np.clip(below[:, None] * CELLS - np.arange(CELLS), 0.0, 1.0) / CELLS
+        inside = np.clip(below[:, None] - edges[:-1], 0.0, width)
         ready = np.minimum(x, z - wait - tpot.gaps[:, None] * times)
         kept += weight * np.sum(inside * first.within(ready), axis=1)
     return kept

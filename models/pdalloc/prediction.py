@@ -23,11 +23,12 @@ averages over long stays (reference: Poisson in, Poisson out errs -6 to -1 % aft
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from pdalloc.errors import InputError
 from pdalloc.fleet import DECODE, PREFILL, Fleet, Role
@@ -43,8 +44,33 @@ from pdalloc.workload.traffic import RequestMix
 
 PoolKey = tuple[Role, str]
 
-SPREAD_NODES = np.sqrt(1.5) * np.array([-1.0, 0.0, 1.0])
-"""Three equally likely points of mean 0 and variance 1: the spread of a decode time."""
+SPREAD_CELLS = (24, 200)
+"""Cells of probability, least and most, that carry the spread of a request's decode time."""
+NOISY_CELLS = 6
+"""The least under exponential prefill noise, which blurs them."""
+SPREAD_POINTS = 1000
+"""Cells over all kinds of requests, where these are few."""
+SPREAD_END = 3.3
+"""Standard deviations from the mean at which the outermost cells begin."""
+
+
+@cache
+def spread_cells(kinds: int, least: int = SPREAD_CELLS[0]) -> Array:
+    """Edges of cells of probability, 0 to 1, evenly apart on a normal law's axis."""
+    cells = min(max(SPREAD_POINTS // kinds, least), SPREAD_CELLS[1])
+    inner = ndtr(np.linspace(-SPREAD_END, SPREAD_END, cells - 1))
+    edges: Array = np.concatenate([[0.0], inner, [1.0]])
+    return edges
+
+
+@cache
+def spread_nodes(kinds: int, least: int = SPREAD_CELLS[0]) -> tuple[Array, Array]:
+    """Means of a standard normal law in each cell and their weights; mean 0, variance 1."""
+    edges = spread_cells(kinds, least)
+    weights = np.diff(edges)
+    density = np.exp(-0.5 * ndtri(edges) ** 2) / np.sqrt(2.0 * np.pi)
+    nodes = -np.diff(density) / weights  # E[Z | cell]
+    return nodes / np.sqrt(weights @ nodes**2), weights
 
 
 @dataclass(frozen=True)
@@ -217,12 +243,12 @@ class Predictor:
             shares.append(float(mix.weight[~decoding].sum()))
         if decoding.any():
             some, steps = mix.where(decoding), steps[decoding]
-            spread = np.sqrt(d.law.step_variance(steps)) * steps
-            # each request's decode time at a few equally likely points of its spread
             made = self._made_before
             extra = moved[decoding] + steps * d.requests.mean_steps(steps, some.prompt + made)
-            points = (extra[:, None] + spread[:, None] * SPREAD_NODES).ravel()
-            stay = self._service(p.replica_type, some.repeated(SPREAD_NODES.size), points)
+            noisy = p.replica_type.latency.prefill_noise != "none"
+            cells = NOISY_CELLS if noisy else SPREAD_CELLS[0]
+            many, points = _spread(some, extra, steps, d, cells)
+            stay = self._service(p.replica_type, many, points)
             entry = _KnownMean(d.law.entry, d.law.mean_entry)
             laws.append(total([p.wait, stay, entry]))
             shares.append(float(mix.weight[decoding].sum()))
@@ -257,6 +283,24 @@ class Predictor:
     def _made_before(self) -> float:
         """Output tokens that a request holds when its decoding starts."""
         return 0.0 if self.system.first_token == "decode" else 1.0
+
+
+def _spread(
+    mix: RequestMix, mean: Array, steps: Array, d: DecodeState, cells: int
+) -> tuple[RequestMix, Array]:
+    """Each request of ``mix`` at points of its decode time: (the points' mix, seconds); (n m,).
+
+    ``mean`` seconds and ``steps`` per request, (n,); ``cells`` of them at least. Normal points
+    with the third cumulant of their law (Cornish and Fisher 1938).
+    """
+    variance, scale = d.requests.spread(steps)
+    deviation = np.sqrt(variance)
+    skew = 2.0 * scale / np.maximum(deviation, 1e-300)
+    nodes, weights = spread_nodes(len(steps), cells)
+    off = nodes + skew[:, None] / 6.0 * (nodes**2 - 1.0)
+    seconds = np.maximum(mean[:, None] + (steps * deviation)[:, None] * off, 0.0)
+    many = mix.repeated(len(nodes))
+    return replace(many, weight=np.outer(mix.weight, weights).ravel()), seconds.ravel()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pdalloc.hardware.link import Link
 from pdalloc.hardware.llm import Llm
 from pdalloc.latency.affine import AffineDecode, AffinePrefill
 from pdalloc.latency.service import Latency, Noise
-from pdalloc.prediction import Prediction, Predictor, predict
+from pdalloc.prediction import Prediction, Predictor, predict, spread_nodes
 from pdalloc.simulation.attainment import Bound
 from pdalloc.system import FirstToken, ReplicaType, System
 from pdalloc.workload.lengths import LengthLaw, fixed, joint_table
@@ -127,6 +127,25 @@ def test_a_loose_second_bound_changes_nothing(first: FirstToken, metric: str) ->
     bound = Bound(metric, median(prediction, metric, 0.95))
     loose = [Bound(other, 1e4) for other in METRICS if other != metric]
     assert attainment(prediction, [bound, *loose]) == pytest.approx(0.95, abs=6e-3)
+
+
+@pytest.mark.parametrize("p", [0.5, 0.9, 0.99, 0.995])
+def test_e2e_of_one_kind_of_request_has_its_whole_spread(p: float) -> None:
+    """E2E = TTFT + n TPOT: at its p-quantile the integral over TPOT gives p."""
+    prediction = predicted([fixed(800.0, 150.0)], counts=(4, 0), rate=20.0)
+    [(a, d)] = prediction.paths()
+    quantile = prediction.predictor.law("e2e", 0, a, d).quantile(p)
+    bounds = [Bound("e2e", quantile), Bound("ttft", 1e4)]
+    assert 1.0 - attainment(prediction, bounds) == pytest.approx(1.0 - p, rel=0.05)
+
+
+@pytest.mark.parametrize(("kinds", "least"), [(1, 24), (10, 24), (400, 24), (400, 6)])
+def test_points_of_a_spread(kinds: int, least: int) -> None:
+    """Weights sum to 1; mean 0, variance 1, no skew; points beyond the normal law's P99."""
+    nodes, weights = spread_nodes(kinds, least)
+    moments = [float(weights @ nodes**k) for k in range(4)]
+    assert moments == pytest.approx([1.0, 0.0, 1.0, 0.0], abs=1e-12)
+    assert nodes.max() > 2.3263
 
 
 @pytest.mark.parametrize("p", [0.8, 0.9, 0.99])
