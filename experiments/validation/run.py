@@ -37,7 +37,7 @@ REQUESTS = 60_000
 MEMORIES = 60.0
 """Relaxation times of the decode pool in a run: the requests in it over 1 - utilisation."""
 MOST_REQUESTS = 1_000_000
-ALL_REQUESTS = 6_000_000
+ALL_REQUESTS = 5_000_000
 """Over all replications, unless REPLICATIONS need more."""
 REPLICATIONS = 6
 """At least."""
@@ -136,7 +136,9 @@ def groups(rows: list[Row]) -> Iterable[Group]:
 
 def summary(rows: list[Row]) -> list[Row]:
     """Share of cases within WITHIN, and the greatest promise above the simulated, by feature."""
-    found = [_line(*group, rows, "error_points") for group in groups(rows)]
+    found = [
+        _line(*group, rows, "error_points") for group in groups(rows) if any(map(group[2], rows))
+    ]
     counted = [r for r in rows if r["memory_error_points"] is not None]
     if counted:
         found.append(
