@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -123,7 +123,7 @@ def row(case: Case, all_requests: int = ALL_REQUESTS) -> Row:
 Group = tuple[str, str, Callable[[Row], bool]]
 
 
-def groups(rows: list[Row]) -> Iterable[Group]:
+def groups(rows: Sequence[Row]) -> Iterable[Group]:
     """(feature, value, whether a row has it)."""
     yield "all", "", lambda r: True
     yield "bursty", "yes", lambda r: float(r["arrival_scv"] or 1.0) > 1.0
@@ -134,7 +134,7 @@ def groups(rows: list[Row]) -> Iterable[Group]:
             yield feature, value, lambda r, f=feature, v=value: str(r[f]) == v  # type: ignore[misc]
 
 
-def summary(rows: list[Row]) -> list[Row]:
+def summary(rows: Sequence[Row]) -> list[Row]:
     """Share of cases within WITHIN, and the greatest promise above the simulated, by feature."""
     found = [
         _line(*group, rows, "error_points") for group in groups(rows) if any(map(group[2], rows))
@@ -148,7 +148,7 @@ def summary(rows: list[Row]) -> list[Row]:
 
 
 def _line(
-    feature: str, value: str, has: Callable[[Row], bool], rows: list[Row], column: str
+    feature: str, value: str, has: Callable[[Row], bool], rows: Sequence[Row], column: str
 ) -> Row:
     error = np.array([float(r[column] or 0.0) for r in rows if has(r)])
     return {
