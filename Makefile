@@ -60,6 +60,7 @@ paper-figures: $(VENV)/.run ## Draw the paper's figures and tables from committe
 	@cp paper/generated/fig_pairings.png docs/images/pairings.png
 	@cp paper/generated/fig_paper_case.png docs/images/paper_case.png
 	@cp paper/generated/fig_diverging.png docs/images/diverging.png
+	@cp paper/generated/fig_delay_laws.png docs/images/delay_laws.png
 
 experiments: $(VENV)/.run ## Run every experiment again and rewrite its results (long)
 	@for script in $(RUNS); do \

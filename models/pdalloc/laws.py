@@ -28,13 +28,11 @@ from pdalloc.errors import InputError
 Array = NDArray[np.float64]
 
 LATTICE_POINTS = 8192
-"""Grid points of a lattice law; the horizon is doubled until the tail beyond it is small."""
+"""Grid points of a lattice law."""
 MOST_GRIDS = 24
 """Horizons that are tried; a quantile still in the first point of the last one is 0."""
 SMALLEST = 1e-5
 """Quantiles below about this share of the first horizon are 0: an atom."""
-TAIL_MASS = 1e-6
-"""Mass a lattice may leave beyond its horizon (measured by the stop-loss transform)."""
 
 
 class Law(ABC):
@@ -53,27 +51,21 @@ class Law(ABC):
         """A first horizon in seconds; :meth:`_grid` doubles it until the tail fits."""
         return 8.0 * self.mean
 
-    @cached_property
-    def _grid(self) -> tuple[float, Array]:
-        """(step in s, cumulative masses) on a horizon that leaves at most TAIL_MASS out."""
-        horizon = max(self._horizon_guess(), 1e-12)
-        for _ in range(MOST_GRIDS):
-            step = horizon / (LATTICE_POINTS - 1)
-            masses = self.lattice(step, LATTICE_POINTS)
-            left_out = 1.0 - float(masses.sum())
-            if left_out < TAIL_MASS:
-                break
-            horizon *= 2.0
-        return step, np.cumsum(masses)
-
     def tail(self, t: float) -> float:
-        """P(T > t); ``t`` in seconds."""
+        """P(T > t); ``t`` in seconds.
+
+        The grid ends half a step below ``t``: what lies beyond costs it no resolution.
+        """
         if t < 0:
             return 1.0
-        step, cdf = self._grid
-        at = np.arange(len(cdf)) * step
-        # A lattice mass stands for the mass around its point: read the CDF at half steps.
-        return float(np.clip(1.0 - np.interp(t, at + step / 2, cdf, left=cdf[0]), 0.0, 1.0))
+        horizon = max(t, SMALLEST**2 * self._horizon_guess(), 1e-15)
+        # A lattice mass stands for the mass around its point: half a step on either side.
+        masses = self.lattice(horizon / (LATTICE_POINTS - 0.5), LATTICE_POINTS)
+        return min(max(1.0 - float(masses.sum()), 0.0), 1.0)
+
+    def probability(self, t: float) -> float:
+        """P(T <= t); ``t`` in seconds."""
+        return 1.0 - self.tail(t)
 
     def quantile(self, p: float) -> float:
         """Least t in seconds with P(T <= t) >= p; 0 inside an atom at zero.
@@ -146,6 +138,12 @@ class Atoms(StopLossLaw):
     def _horizon_guess(self) -> float:
         return 1.001 * float(self.values.max()) + 1e-12
 
+    def tail(self, t: float) -> float:
+        """Weight of the values above ``t`` seconds, up to rounding of ``t``."""
+        values, mass, _, _ = self._sorted
+        i = int(np.searchsorted(values, t + 1e-12 * abs(t), side="right"))
+        return min(float(mass[i]), 1.0)
+
     def quantile(self, p: float) -> float:
         """Least value with P(T <= value) >= p, exactly; InputError unless 0 < p < 1."""
         check_level(p)
@@ -191,6 +189,13 @@ class Exponentials(StopLossLaw):
     def mean(self) -> float:
         """E[T] in seconds."""
         return float(self.weights @ (self.means + self.shifts))
+
+    def tail(self, t: float) -> float:
+        """sum w exp(-(t - s)/m) above the shift, w below it; ``t`` in seconds."""
+        above = np.maximum(t - self.shifts, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            beyond = np.where(self.means > 0.0, np.exp(-above / self.means), 0.0)
+        return float(self.weights @ np.where(t < self.shifts, 1.0, beyond))
 
     def stop_loss(self, x: Array) -> Array:
         """sum w (m + s - x) below the shift, sum w m exp(-(x - s)/m) above it."""
@@ -247,6 +252,10 @@ class Mixture(Law):
 
     def _horizon_guess(self) -> float:
         return max(law._horizon_guess() for law in self.laws)
+
+    def tail(self, t: float) -> float:
+        """Weighted sum of the laws' tails; ``t`` in seconds."""
+        return sum(w * law.tail(t) for w, law in zip(self.weights, self.laws, strict=True))
 
     def lattice(self, step: float, points: int) -> Array:
         """Weighted sum of the laws' lattices."""

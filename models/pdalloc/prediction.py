@@ -10,59 +10,120 @@ type r to decode type r':
 with n decode iterations of mean :math:`\bar t`. The wait is convolved with the joint law of
 (S, X, decode) of one request, so correlated prompt and output lengths are kept
 (design 3.4); percentiles of stages are never added.
+
+**Dispatch.** Under ``random`` a replica is alone with its share of the whole stream; under the
+other rules a pool is one station whose law depends on how many replicas it has.
+
+**Arrivals.** A pool that gets a share p of the workload's requests sees gaps of SCV 1 + p (c_a^2
+- 1) (thinning; Cox 1962, "Renewal Theory", section 8.5). The same is taken for decode: what
+leaves a stable prefill pool has the long-run dispersion of what arrives, and a decode batch
+averages over long stays (reference: Poisson in, Poisson out errs -6 to -1 % after a random split).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
-from pdalloc.errors import InputError, UnsupportedError
+from pdalloc.errors import InputError
 from pdalloc.fleet import DECODE, PREFILL, Fleet, Role
 from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture, StopLossLaw, constant, total
-from pdalloc.queueing.batch import BatchLaw
-from pdalloc.queueing.request_tpot import request_tpot, step_variance
-from pdalloc.queueing.single_server import SingleServerWait
+from pdalloc.queueing.decode import DecodeLaw, DecodeStation, DecodeWork, decode_work
+from pdalloc.queueing.decode_requests import ClassRequests
+from pdalloc.queueing.delay_laws import delay_law
+from pdalloc.queueing.service import Service
+from pdalloc.queueing.station import Station
+from pdalloc.queueing.thinned import thinned_wait
 from pdalloc.system import ReplicaType, System
 from pdalloc.workload.traffic import RequestMix
 
 PoolKey = tuple[Role, str]
 
-SPREAD_NODES = np.sqrt(1.5) * np.array([-1.0, 0.0, 1.0])
-"""Three equally likely points of mean 0 and variance 1: the spread of a decode time."""
-ENTRY_LEVELS = 4
-"""Equally likely points that carry the law of the wait for a step boundary or a slot."""
+SPREAD_CELLS = (24, 200)
+"""Cells of probability, least and most, that carry the spread of a request's decode time."""
+NOISY_CELLS = 6
+"""The least under exponential prefill noise, which blurs them."""
+SPREAD_POINTS = 1000
+"""Cells over all kinds of requests, where these are few."""
+SPREAD_END = 3.3
+"""Standard deviations from the mean at which the outermost cells begin."""
+
+
+@cache
+def spread_cells(kinds: int, least: int = SPREAD_CELLS[0]) -> Array:
+    """Edges of cells of probability, 0 to 1, evenly apart on a normal law's axis."""
+    cells = min(max(SPREAD_POINTS // kinds, least), SPREAD_CELLS[1])
+    inner = ndtr(np.linspace(-SPREAD_END, SPREAD_END, cells - 1))
+    edges: Array = np.concatenate([[0.0], inner, [1.0]])
+    return edges
+
+
+@cache
+def spread_nodes(kinds: int, least: int = SPREAD_CELLS[0]) -> tuple[Array, Array]:
+    """Means of a standard normal law in each cell and their weights; mean 0, variance 1."""
+    edges = spread_cells(kinds, least)
+    weights = np.diff(edges)
+    density = np.exp(-0.5 * ndtri(edges) ** 2) / np.sqrt(2.0 * np.pi)
+    nodes = -np.diff(density) / weights  # E[Z | cell]
+    return nodes / np.sqrt(weights @ nodes**2), weights
 
 
 @dataclass(frozen=True)
 class PrefillState:
-    """One prefill replica of a type at ``rate`` requests/s."""
+    """A prefill pool: its station, and the law of the wait of its requests, seconds."""
 
     replica_type: ReplicaType
-    rate: float
-    wait: SingleServerWait
+    station: Station
+    wait: Law
+
+    @property
+    def rate(self) -> float:
+        """Requests/s on one replica."""
+        return self.station.rate / self.station.servers
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of the pool."""
+        return self.station.servers
+
+    @property
+    def service(self) -> Service:
+        """Law of a prefill, seconds."""
+        return self.station.service
 
     @property
     def utilisation(self) -> float:
-        """Share of time the replica is busy."""
-        return self.wait.utilisation
+        """Share of time a replica is busy."""
+        return self.station.utilisation
 
 
 @dataclass(frozen=True)
 class DecodeState:
-    """One decode replica of a type at ``rate`` requests/s."""
+    """A decode pool of ``replicas``; under random dispatch its law is that of one of them."""
 
     replica_type: ReplicaType
-    rate: float
-    batch: BatchLaw
+    replicas: int
+    law: DecodeLaw
+
+    @property
+    def rate(self) -> float:
+        """Requests/s on one replica."""
+        return self.law.rate
+
+    @cached_property
+    def requests(self) -> ClassRequests:
+        """What requests of a class see of it."""
+        return ClassRequests(self.law)
 
     @property
     def utilisation(self) -> float:
-        """Offered tokens/s over the most the replica can make."""
-        return self.batch.utilisation
+        """Offered requests/s over the most the replicas can serve."""
+        return self.law.utilisation
 
 
 @dataclass(frozen=True)
@@ -70,9 +131,7 @@ class Predictor:
     """Laws of one replica and of one path; everything is per system, nothing per fleet."""
 
     system: System
-    _services: dict[tuple[str, int], StopLossLaw] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _services: dict[str, Service] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def mix(self) -> RequestMix:
@@ -84,73 +143,68 @@ class Predictor:
         return [self.mix.of_class(i) for i in range(len(self.system.workload.classes))]
 
     @cached_property
+    def work(self) -> DecodeWork:
+        """What requests ask of decode; InputError where that is nothing."""
+        first = self.system.first_token == "decode"
+        return decode_work(self.mix.prompt, self.mix.output, self.mix.weight, first)
+
+    @property
     def mean_steps(self) -> float:
         """E[decode iterations] of a random request."""
-        return float(self.mix.weight @ self.system.decode_steps(self.mix))
-
-    @cached_property
-    def steps_scv(self) -> float:
-        """SCV of the decode iterations of a random request."""
-        steps = self.system.decode_steps(self.mix)
-        return max(float(self.mix.weight @ steps**2) / self.mean_steps**2 - 1.0, 0.0)
+        return self.work.mean_steps
 
     @cached_property
     def context(self) -> float:
         """Mean context of a decoding request, tokens, seen at a random step (size-biased)."""
-        steps = self.system.decode_steps(self.mix)
-        if self.mean_steps <= 0:
-            return float(self.mix.weight @ self.mix.prompt)
-        held = self.mix.prompt * steps + 0.5 * steps**2
-        return float(self.mix.weight @ held) / self.mean_steps
+        return self.work.mean_context
 
-    def prefill(self, replica_type: ReplicaType, rate: float) -> PrefillState:
-        """A prefill replica at ``rate`` requests/s; UnstableError at utilisation >= 1."""
-        if self.system.dispatch[PREFILL] != "random":
-            raise UnsupportedError(
-                f"dispatch {self.system.dispatch[PREFILL]!r} of prefill has no delay law yet; "
-                "set dispatch: random (never better than the other rules)"
-            )
-        service = self._service(replica_type, self.mix, np.zeros_like(self.mix.prompt))
-        # Splitting smooths bursts and thins regular streams; neither is credited here.
-        scv = max(self.system.workload.arrival_scv, 1.0)
-        return PrefillState(replica_type, rate, SingleServerWait(rate, service, scv))
+    def arrival_scv(self, rate: float) -> float:
+        """SCV of the gaps at a pool that gets ``rate`` requests/s of the workload's."""
+        share = min(rate / self.system.workload.rate, 1.0)
+        return 1.0 + share * (self.system.workload.arrival_scv - 1.0)
 
-    def decode(self, replica_type: ReplicaType, rate: float) -> DecodeState:
-        """A decode replica at ``rate`` requests/s; UnstableError beyond what it can serve."""
-        if self.system.dispatch[DECODE] != "random":
-            raise UnsupportedError(
-                f"dispatch {self.system.dispatch[DECODE]!r} of decode has no delay law yet; "
-                "set dispatch: random (never better than the other rules)"
-            )
+    def prefill(self, replica_type: ReplicaType, rate: float, replicas: int = 1) -> PrefillState:
+        """A pool of ``replicas`` at ``rate`` requests/s each; UnstableError at utilisation >= 1."""
+        service = self._pool_service(replica_type)
+        rule, offered = self.system.dispatch[PREFILL], rate * replicas
+        station = Station(offered, service, replicas, self.arrival_scv(offered), rule)
+        wait: Law
+        if rule == "random" or replicas == 1:
+            whole = self.system.workload
+            wait = thinned_wait(service.law, rate, whole.rate, whole.arrival_scv)
+        else:
+            wait = delay_law(station).wait
+        return PrefillState(replica_type, station, wait)
 
-        def step_time(batch: Array) -> Array:
-            return replica_type.latency.step_seconds(batch, batch * self.context)
-
-        if self.mean_steps <= 0.0:
-            raise InputError(
-                "every request has one output token, made by prefill: nothing to decode; "
-                "set first_token: decode, or longer outputs"
-            )
-        slots = replica_type.batch_limit(self.context)
-        return DecodeState(
-            replica_type, rate, BatchLaw(rate, self.mean_steps, step_time, slots, self.steps_scv)
+    def decode(self, replica_type: ReplicaType, rate: float, replicas: int = 1) -> DecodeState:
+        """As :meth:`prefill` for decode; UnstableError beyond what the replicas can serve."""
+        rule = self.system.dispatch[DECODE]
+        together = 1 if rule == "random" else replicas
+        offered = rate * together
+        station = DecodeStation(
+            offered,
+            replica_type.latency.step_seconds,
+            self.work,
+            together,
+            replica_type.batch_limit(self.context),
+            rule,
+            self.arrival_scv(offered),
         )
+        return DecodeState(replica_type, replicas, DecodeLaw(station))
+
+    def _pool_service(self, r: ReplicaType) -> Service:
+        """Law of prefill time of a random request; kept, as its numerics are."""
+        if r.name not in self._services:
+            nothing = np.zeros_like(self.mix.prompt)
+            self._services[r.name] = Service(self._service(r, self.mix, nothing))
+        return self._services[r.name]
 
     def _service(self, r: ReplicaType, mix: RequestMix, extra: Array) -> StopLossLaw:
         """Law of prefill time plus ``extra`` seconds per request; ``extra`` shape (n,)."""
-        key = (r.name, id(mix))
-        shared = mix is self.mix and not extra.any()
-        if shared and key in self._services:
-            return self._services[key]
         seconds = r.latency.prefill_seconds(mix.prompt, mix.cached)
-        law: StopLossLaw
         if r.latency.prefill_noise == "exponential":
-            law = Exponentials(seconds, mix.weight, extra)
-        else:
-            law = Atoms(seconds + extra, mix.weight)
-        if shared:
-            self._services[key] = law
-        return law
+            return Exponentials(seconds, mix.weight, extra)
+        return Atoms(seconds + extra, mix.weight)
 
     def law(self, metric: str, class_index: int, p: PrefillState, d: DecodeState) -> Law:
         """Law of ``metric`` in seconds for class ``class_index`` on the path p -> d."""
@@ -171,7 +225,7 @@ class Predictor:
         extra = np.zeros_like(moved) if rule == "prefill" else moved
         parts: list[Law] = [p.wait, self._service(p.replica_type, mix, extra)]
         if rule == "decode":
-            parts.append(_KnownMean(d.batch.first_token, d.batch.mean_first_token))
+            parts.append(_KnownMean(d.law.first_token, d.law.mean_first_token))
         return total(parts)
 
     def _e2e(self, mix: RequestMix, p: PrefillState, d: DecodeState) -> Law:
@@ -189,12 +243,13 @@ class Predictor:
             shares.append(float(mix.weight[~decoding].sum()))
         if decoding.any():
             some, steps = mix.where(decoding), steps[decoding]
-            spread = np.sqrt(step_variance(d.batch, steps)) * steps
-            # each request's decode time at a few equally likely points of its spread
-            extra = moved[decoding] + steps * d.batch.mean_step
-            points = (extra[:, None] + spread[:, None] * SPREAD_NODES).ravel()
-            stay = self._service(p.replica_type, some.repeated(SPREAD_NODES.size), points)
-            entry = _KnownMean(d.batch.entry, d.batch.mean_entry)
+            made = self._made_before
+            extra = moved[decoding] + steps * d.requests.mean_steps(steps, some.prompt + made)
+            noisy = p.replica_type.latency.prefill_noise != "none"
+            cells = NOISY_CELLS if noisy else SPREAD_CELLS[0]
+            many, points = _spread(some, extra, steps, d, cells)
+            stay = self._service(p.replica_type, many, points)
+            entry = _KnownMean(d.law.entry, d.law.mean_entry)
             laws.append(total([p.wait, stay, entry]))
             shares.append(float(mix.weight[decoding].sum()))
         return laws[0] if len(laws) == 1 else Mixture(tuple(laws), tuple(shares))
@@ -204,32 +259,48 @@ class Predictor:
         rule = self.system.first_token
         later = mix.where(mix.output > 1) if (mix.output > 1).any() else None
         if rule == "decode" or later is None:
-            return d.batch.itl
+            return d.law.itl
         first = 1.0 / float(later.weight @ (later.output - 1.0))
-        parts: list[Law] = [d.batch.itl, _KnownMean(d.batch.entry, d.batch.mean_entry)]
+        parts: list[Law] = [d.law.itl, _KnownMean(d.law.entry, d.law.mean_entry)]
         if rule == "prefill":
             parts.append(Atoms(self.system.transfer_seconds(later), later.weight))
-        return Mixture((d.batch.itl, total(parts)), (1.0 - first, first))
+        return Mixture((d.law.itl, total(parts)), (1.0 - first, first))
 
     def _tpot(self, mix: RequestMix, d: DecodeState) -> Law:
         if not (mix.output > 1).any():
             return constant(0.0)  # one-token answers have no gap
         later = mix.where(mix.output > 1)
-        gaps = later.output - 1.0
-        extra, weight = np.zeros_like(gaps), later.weight
-        if self.system.first_token != "decode":
-            levels = (np.arange(ENTRY_LEVELS) + 0.5) / ENTRY_LEVELS
-            entry = np.array([d.batch.entry.quantile(p) for p in levels])
-            entry += d.batch.mean_entry - entry.mean()
-            moved = np.zeros_like(gaps)
-            if self.system.first_token == "prefill":
-                moved = self.system.transfer_seconds(later)
-            extra = np.maximum(moved[:, None] + entry, 0.0).ravel()
-            gaps, weight = (
-                np.repeat(gaps, ENTRY_LEVELS),
-                np.repeat(weight / ENTRY_LEVELS, ENTRY_LEVELS),
-            )
-        return request_tpot(d.batch, gaps, extra, weight)
+        rule = self.system.first_token
+        moved = np.zeros_like(later.output)
+        if rule == "prefill":
+            moved = self.system.transfer_seconds(later)
+        held = later.prompt + self._made_before
+        return d.requests.tpot(
+            later.output - 1.0, held, moved, later.weight, enters=rule != "decode"
+        )
+
+    @property
+    def _made_before(self) -> float:
+        """Output tokens that a request holds when its decoding starts."""
+        return 0.0 if self.system.first_token == "decode" else 1.0
+
+
+def _spread(
+    mix: RequestMix, mean: Array, steps: Array, d: DecodeState, cells: int
+) -> tuple[RequestMix, Array]:
+    """Each request of ``mix`` at points of its decode time: (the points' mix, seconds); (n m,).
+
+    ``mean`` seconds and ``steps`` per request, (n,); ``cells`` of them at least. Normal points
+    with the third cumulant of their law (Cornish and Fisher 1938).
+    """
+    variance, scale = d.requests.spread(steps)
+    deviation = np.sqrt(variance)
+    skew = 2.0 * scale / np.maximum(deviation, 1e-300)
+    nodes, weights = spread_nodes(len(steps), cells)
+    off = nodes + skew[:, None] / 6.0 * (nodes**2 - 1.0)
+    seconds = np.maximum(mean[:, None] + (steps * deviation)[:, None] * off, 0.0)
+    many = mix.repeated(len(nodes))
+    return replace(many, weight=np.outer(mix.weight, weights).ravel()), seconds.ravel()
 
 
 @dataclass(frozen=True)
@@ -279,13 +350,9 @@ def predict(predictor: Predictor, fleet: Fleet, rates: Mapping[PoolKey, float]) 
     """
     types = predictor.system.replica_types
     used = [pool for pool in fleet.pools if rates[pool.role, pool.replica_type] > 0]
-    per_replica = {
-        (p.role, p.replica_type): rates[p.role, p.replica_type] / p.replicas for p in used
-    }
-    return Prediction(
-        predictor,
-        fleet,
-        rates,
-        {t: predictor.prefill(types[t], y) for (s, t), y in per_replica.items() if s == PREFILL},
-        {t: predictor.decode(types[t], y) for (s, t), y in per_replica.items() if s == DECODE},
-    )
+    states: dict[Role, dict[str, Any]] = {PREFILL: {}, DECODE: {}}
+    for pool in used:
+        name, n = pool.replica_type, pool.replicas
+        state = predictor.prefill if pool.role == PREFILL else predictor.decode
+        states[pool.role][name] = state(types[name], rates[pool.role, name] / n, n)
+    return Prediction(predictor, fleet, rates, states[PREFILL], states[DECODE])

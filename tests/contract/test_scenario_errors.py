@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pdalloc.errors import InputError, PdallocError, UnitError, UnsupportedError
-from pdalloc.planning import plan
+from pdalloc.errors import InputError, PdallocError, UnitError
+from pdalloc.planning import evaluate, plan
 from pdalloc.scenario import load_scenario, scenario_from_mapping
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,9 +211,26 @@ def test_memory_that_does_not_hold_one_request() -> None:
         assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_dispatch_rule_without_a_law() -> None:
-    with pytest.raises(UnsupportedError, match="set dispatch: random"):
-        plan(scenario_from_mapping(changed("dispatch", "least_loaded")))
+@pytest.mark.parametrize("rule", ["least_loaded", "round_robin", "central_queue"])
+def test_every_dispatch_rule_has_a_law(rule: str) -> None:
+    """A pool needs no more replicas than as many alone."""
+    pooled = plan(scenario_from_mapping(changed("dispatch", rule)))
+    alone = plan(scenario_from_mapping(changed("dispatch", "random")))
+    assert pooled.cost_usd_per_hour is not None and alone.cost_usd_per_hour is not None
+    assert pooled.cost_usd_per_hour <= alone.cost_usd_per_hour
+
+
+@pytest.mark.parametrize("rule", ["least_loaded", "round_robin", "central_queue"])
+def test_a_fleet_is_evaluated_under_every_dispatch_rule(rule: str) -> None:
+    """No slower than under random dispatch (reference notes 1, dispatch)."""
+    pooled, alone = (
+        evaluate(scenario_from_mapping(changed("dispatch", name)), "4P5D")
+        for name in (rule, "random")
+    )
+    assert [s.metric for s in pooled.slos] == [s.metric for s in alone.slos]
+    for found, other in zip(pooled.slos, alone.slos, strict=True):
+        assert found.predicted_s is not None and other.predicted_s is not None
+        assert found.predicted_s < other.predicted_s
 
 
 def test_unit_errors_are_input_errors() -> None:

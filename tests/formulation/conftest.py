@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from types import SimpleNamespace
@@ -53,13 +53,22 @@ class FixedRates:
     def slack(self, p: object, d: object) -> float:
         return 1.0
 
-    def relaxed_rate(self, role: str, r: Any) -> float:
+    @property
+    def linear(self) -> bool:
+        return not self.coupled
+
+    def pooled(self, role: str) -> bool:
+        return False
+
+    def relaxed_rate(self, role: str, r: Any, demand: float = math.inf) -> float:
         return self.rates[role, r.name]
 
     def prefill_rates(
-        self, names: list[str], decode_pools: dict[str, int], demand: float
+        self, pools: Iterable[str], decode_pools: Mapping[str, int], demand: float
     ) -> dict[str, float]:
-        return {name: self.rates["prefill", name] for name in names}
+        return {name: self.rates["prefill", name] for name in pools}
+
+    prefill_bounds = prefill_rates
 
     def route(self, fleet: Fleet, demand: float) -> dict[tuple[str, str], float] | None:
         for role in ROLES:

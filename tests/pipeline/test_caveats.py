@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from scipy.stats import nbinom
 
 from pdalloc.allocation.certify import certify
-from pdalloc.fleet import parse_fleet
+from pdalloc.fleet import ROLES, Dispatch, parse_fleet
 from pdalloc.planning import evaluate
 from pdalloc.planning.caveats import estimates_of, warnings_of
 from pdalloc.scenario import Scenario, scenario_from_mapping
@@ -104,6 +105,19 @@ def test_the_window_holds_prompt_and_output() -> None:
 def test_bursts_are_warned_of(scv: float) -> None:
     (line,) = warned(question(arrival_scv=scv))
     assert line.startswith(f"arrival SCV {scv:g}:")
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [("random", "exact"), ("central_queue", "within 15 %"), ("least_loaded", "up to 30 %")],
+)
+def test_bursts_cost_accuracy_by_dispatch(rule: Dispatch, words: str) -> None:
+    """As measured: experiments/delay_laws/results/accuracy.csv."""
+    scenario = question(arrival_scv=4.0)
+    dispatch = dict.fromkeys(ROLES, rule)
+    scenario = replace(scenario, system=replace(scenario.system, dispatch=dispatch))
+    (line,) = warned(scenario)
+    assert f"under {rule}" in line and words in line
 
 
 def test_prompts_beyond_the_profile() -> None:

@@ -180,7 +180,7 @@ def test_an_overloaded_fleet_is_an_answer(command: Command, fleet: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     answer = json.loads(done.stdout)
     assert [slo["predicted_s"] for slo in answer["slos"]] == [None, None]
-    assert "more than" in answer["reason"]
+    assert "it takes at least" in answer["reason"]
 
 
 @pytest.mark.parametrize(("scenario", "lines"), [(PAPER, 3), (MIXED, 7)])

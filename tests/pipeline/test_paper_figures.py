@@ -8,13 +8,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from paper.figures import fig_diverging, fig_pairings, fig_paper_case
+from paper.figures import fig_delay_laws, fig_diverging, fig_pairings, fig_paper_case
 
 from pdalloc.errors import InputError
 
 pytestmark = pytest.mark.pipeline
 
-FIGURES = [fig_paper_case, fig_pairings, fig_diverging]
+FIGURES = [fig_paper_case, fig_pairings, fig_diverging, fig_delay_laws]
 HEADS = {"pdf": b"%PDF", "png": b"\x89PNG"}
 
 

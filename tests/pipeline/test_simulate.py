@@ -236,17 +236,18 @@ def test_apart_both_roles_are_paid(made) -> None:
 
 
 @pytest.mark.parametrize("rule", ["least_loaded", "round_robin"])
-def test_pools_share_traffic_where_no_formula_knows_the_dispatch(made, rule: str) -> None:
-    """As under random dispatch in each, and it says so; the log has those shares."""
+def test_pools_share_traffic_as_the_formulas_route(made, rule: str) -> None:
+    """By what each pool admits under its dispatch rule; the log has those shares."""
     fleet = "prefill/a=1,prefill/b=1,decode/a=1,decode/b=2"
     scenario = made.pair(dispatch=rule)
     done = simulate(scenario, fleet, SMALL)
-    assert [w for w in done.answer.warnings if "random dispatch" in w]
-    at_random = simulate(made.pair(), fleet, SMALL).answer
-    assert not [w for w in at_random.warnings if "random dispatch" in w]
-    for pool, other in zip(done.answer.pools, at_random.pools, strict=True):
-        assert pool.rate_per_s == pytest.approx(other.rate_per_s)
-    share = done.answer.pools[0].rate_per_s / 7.0
+    capacity = scenario.problem().capacity
+    admits = [
+        capacity.admissible_rate(PREFILL, scenario.system.replica_types[name], 1)
+        for name in ("a", "b")
+    ]
+    share = admits[0] / sum(admits)
+    assert done.answer.pools[0].rate_per_s == pytest.approx(7.0 * share)
     seen = float((done.log.prefill_replica == 0).mean())
     assert seen == pytest.approx(share, abs=4.0 * math.sqrt(share * (1 - share) / len(done.log)))
 

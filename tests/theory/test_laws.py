@@ -41,7 +41,7 @@ def atoms(*pairs: tuple[float, float]) -> Atoms:
 
 
 def step_of(law: Law) -> float:
-    return law._grid[0]
+    return law._horizon_guess() / (LATTICE_POINTS - 1)
 
 
 def hypoexponential_tail(means: list[float], t: float) -> float:
@@ -179,12 +179,12 @@ def test_mixture_tail(t: float) -> None:
     assert law.tail(t) == pytest.approx(exact, rel=2e-3)
 
 
-def test_horizon_grows_until_a_heavy_tail_fits() -> None:
+def test_a_heavy_tail_fits() -> None:
     """One request in a thousand is 1000 times slower: P99.99 = 1000 ln(1e-3/1e-4)."""
     law = Mixture((exponential(1.0), exponential(1000.0)), (0.999, 0.001))
-    step, cumulative = law._grid
-    assert 1 - cumulative[-1] < 1e-6
-    assert step * LATTICE_POINTS > 1000 * math.log(1e-3 / 1e-6)
+    late = Sum((law, constant(0.0)))  # on a lattice
+    assert late.tail(1000 * math.log(1e3)) == pytest.approx(1e-6, rel=1e-2)
+    assert late.tail(1.0) == pytest.approx(0.999 * math.exp(-1.0) + 0.001, rel=1e-3)
     assert law.quantile(0.9999) == pytest.approx(1000 * math.log(10.0), rel=1e-3)
 
 
@@ -273,10 +273,28 @@ def test_sums_add_means_and_do_not_depend_on_order(
         laws.append(Exponentials(means, weights / weights.sum(), shifts))
     law, mirrored = Sum((laws[0], laws[1])), Sum((laws[1], laws[0]))
     assert law.mean == pytest.approx(laws[0].mean + laws[1].mean, rel=1e-14)
-    step, cumulative = law._grid
+    step = law.mean / 250
+    cumulative = np.cumsum(law.lattice(step, LATTICE_POINTS))
     # E[T] = sum of tails on the lattice, within the mass left beyond the horizon.
     assert step * np.sum(1 - cumulative) == pytest.approx(law.mean, rel=1e-2)
     assert mirrored.quantile(0.9) == pytest.approx(law.quantile(0.9), rel=1e-9)
+
+
+@pytest.mark.parametrize("p", LEVELS)
+def test_probability_inverts_the_quantile(p: float) -> None:
+    """P(T <= t) = p at the p-quantile: of densities, on lattices and in mixtures."""
+    sums = Sum((exponential(1.0), exponential(0.2, shift=0.5)))
+    for law in (exponential(2.0), sums, Mixture((sums, exponential(30.0)), (0.95, 0.05))):
+        assert law.probability(law.quantile(p)) == pytest.approx(p, abs=2e-4)
+
+
+def test_probability_counts_a_point_mass_at_its_value() -> None:
+    """P(T <= t) holds an atom at t, and nothing above it."""
+    law = atoms((0.0, 0.25), (1.0, 0.5), (4.0, 0.25))
+    assert [law.probability(t) for t in (-1.0, 0.0, 0.999, 1.0, 3.9, 4.0)] == pytest.approx(
+        [0.0, 0.25, 0.25, 0.75, 0.75, 1.0], abs=1e-12
+    )
+    assert exponential(0.0, shift=1.0).probability(1.0) == pytest.approx(1.0, abs=1e-12)
 
 
 def test_erlang_tail_far_out() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from pdalloc.errors import InputError, UnstableError, UnsupportedError
+from pdalloc.errors import InputError, UnstableError
 from pdalloc.fleet import DECODE, PREFILL, Fleet
 from pdalloc.hardware.gpu import Gpu
 from pdalloc.hardware.link import Link
@@ -19,7 +19,7 @@ from pdalloc.latency.affine import AffineDecode, AffinePrefill
 from pdalloc.latency.measured import Curve, MeasuredDecode
 from pdalloc.latency.service import Calibration, Latency, Noise
 from pdalloc.prediction import DecodeState, Predictor, PrefillState, predict
-from pdalloc.queueing.request_tpot import step_variance
+from pdalloc.queueing.single_server import SingleServerWait
 from pdalloc.system import FirstToken, ReplicaType, System
 from pdalloc.workload.lengths import LengthLaw, fixed, joint_table
 from pdalloc.workload.traffic import TrafficClass, Workload
@@ -72,19 +72,20 @@ def test_ttft_mean_is_the_sum_of_its_stages(rule: FirstToken) -> None:
     n, w = CORRELATED.prompt, CORRELATED.weight
     moved = (0.05 + 1000.0 * n / 1e8) * (rule != "prefill")
     expected = p.wait.mean + float(w @ (prefill_seconds(n) + moved))
-    expected += d.batch.mean_first_token * (rule == "decode")
+    expected += d.law.mean_first_token * (rule == "decode")
     assert predictor.law("ttft", 0, p, d).mean == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_e2e_mean_is_the_sum_of_its_stages(rule: FirstToken) -> None:
-    """E2E = W + S + X + entry + (decode steps) x mean gap; L steps, or L - 1 when prefill
-    makes the first token."""
+    """E2E = W + S + X + entry + (decode steps) x mean step of the request; L steps, or L - 1
+    when prefill makes the first token."""
     predictor, p, d = states(system((traffic(CORRELATED),), rule), 2.0, 3.0)
     n, w = CORRELATED.prompt, CORRELATED.weight
     steps = CORRELATED.output - (rule != "decode")
-    stay = prefill_seconds(n) + 0.05 + 1e-5 * n + steps * d.batch.mean_step
-    expected = p.wait.mean + d.batch.mean_entry + float(w @ stay)
+    step = d.requests.mean_steps(steps, n + (rule != "decode"))
+    stay = prefill_seconds(n) + 0.05 + 1e-5 * n + steps * step
+    expected = p.wait.mean + d.law.mean_entry + float(w @ stay)
     assert predictor.law("e2e", 0, p, d).mean == pytest.approx(expected, rel=1e-12)
 
 
@@ -120,13 +121,14 @@ def monte_carlo_e2e(
         drawn = service[rng.choice(len(service), count, p=residual)] * rng.random(count)
         wait += drawn * (left > 0)
         left = np.maximum(left - 1, 0)
-    times, pi, _ = d.batch._law
-    found = rng.choice(len(pi), count, p=pi)
-    entry = np.append(0.0, times)[found] * rng.random(count)
+    law = d.law.batches
+    found = rng.choice(len(law.share), count, p=law.share)
+    entry = np.where(law.batch > 0, law.seconds, 0.0)[found] * rng.random(count)
     total = wait + service[i] + 0.05 + 1e-5 * lengths.prompt[i] + entry
     steps = lengths.output[i]
-    spread = np.sqrt(step_variance(d.batch, steps)) * rng.standard_normal(count)
-    return float(np.quantile(total + steps * (d.batch.mean_step + spread), 0.99))
+    spread = np.sqrt(d.law.step_variance(steps)) * rng.standard_normal(count)
+    step = d.requests.mean_steps(steps, lengths.prompt[i])
+    return float(np.quantile(total + steps * (step + spread), 0.99))
 
 
 @pytest.mark.parametrize("load", [0.3, 0.85])
@@ -145,7 +147,7 @@ def test_prefix_hits_save_prefill_but_not_transfer() -> None:
     of = system((traffic(fixed(4000, 50), prefix_hit_rate=0.9),), "transfer")
     predictor, p, d = states(of, 1.0, 1.0)
     service, moved = float(prefill_seconds(np.array(4000.0), 3600.0)), 0.05 + 0.04
-    assert p.wait.service.mean == pytest.approx(service, rel=1e-12)
+    assert p.service.mean == pytest.approx(service, rel=1e-12)
     mean = predictor.law("ttft", 0, p, d).mean
     assert mean == pytest.approx(p.wait.mean + service + moved, rel=1e-12)
 
@@ -154,45 +156,70 @@ def test_classes_share_the_queue_and_keep_their_own_service() -> None:
     """One wait for all (Pollaczek-Khinchine over the mix), S and X by class."""
     short, long = traffic(fixed(200, 20), 3.0, "short"), traffic(fixed(5000, 400), 1.0, "long")
     predictor, p, d = states(system((short, long), "transfer"), 2.0, 2.0)
-    s = prefill_seconds(np.array([200.0, 5000.0]))
+    n = np.array([200.0, 5000.0])
+    s = prefill_seconds(n)
     share = np.array([0.75, 0.25])
     rho = 2.0 * float(share @ s)
     assert p.utilisation == pytest.approx(rho, rel=1e-12)
     wait = 2.0 * float(share @ s**2) / (2 * (1 - rho))
-    for i, n in enumerate((200.0, 5000.0)):
-        expected = wait + s[i] + 0.05 + 1e-5 * n
+    for i in range(2):
+        expected = wait + s[i] + 0.05 + 1e-5 * n[i]
         assert predictor.law("ttft", i, p, d).mean == pytest.approx(expected, rel=1e-12)
     assert predictor.mean_steps == pytest.approx(0.75 * 19 + 0.25 * 399, rel=1e-12)
     for i, output in enumerate((20, 400)):  # the first of L - 1 gaps also holds the entry
-        gap = d.batch.mean_step + d.batch.mean_entry / (output - 1)
-        assert predictor.law("itl", i, p, d).mean == pytest.approx(gap, rel=1e-9)
-        assert predictor.law("tpot", i, p, d).mean == pytest.approx(gap, rel=1e-9)
+        first = d.law.mean_entry / (output - 1)
+        assert predictor.law("itl", i, p, d).mean == pytest.approx(d.law.mean_itl + first, rel=1e-9)
+        own = float(d.requests.mean_steps(np.array([output - 1.0]), np.array([n[i] + 1.0]))[0])
+        assert predictor.law("tpot", i, p, d).mean == pytest.approx(own + first, rel=1e-9)
 
 
 def test_context_is_size_biased() -> None:
-    """Reference notes 2: E[P L]/E[L] + E[L^2]/(2 E[L]) tokens at a random step."""
+    """Step k = 1..L holds P + k - 1 tokens: E[L (P + (L - 1)/2)]/E[L] at a random step."""
     w, n, out = CORRELATED.weight, CORRELATED.prompt, CORRELATED.output
-    exact = (w @ (n * out)) / (w @ out) + (w @ out**2) / (2 * (w @ out))
+    exact = (w @ (out * (n + (out - 1) / 2))) / (w @ out)
     assert Predictor(system((traffic(CORRELATED),))).context == pytest.approx(exact, rel=1e-12)
 
 
 def test_decode_slows_by_its_context() -> None:
-    """Without a limit mean TPOT = (a + b')/(1 - lambda L b'), b' = b + c ctx."""
+    """Without a limit mean TPOT is about (a + b')/(1 - lambda L b'), b' = b + c ctx, for long
+    answers (reference notes 2: within 1.5 %)."""
     predictor, p, d = states(system((traffic(fixed(1000, 100)),)), 1.0, 20.0)
-    b = 1e-4 + 1e-7 * 1050.0
+    b = 1e-4 + 1e-7 * 1049.5
     exact = (0.02 + b) / (1 - 20.0 * 100 * b)
-    assert predictor.law("tpot", 0, p, d).mean == pytest.approx(exact, rel=1e-9)
+    assert predictor.law("tpot", 0, p, d).mean == pytest.approx(exact, rel=1.5e-2)
 
 
-@pytest.mark.parametrize(("scv", "factor"), [(0.0, 1.0), (1.0, 1.0), (4.0, 2.5)])
-def test_bursts_lengthen_waits_and_regularity_is_not_credited(scv: float, factor: float) -> None:
-    """(c_a^2 + c_s^2)/(1 + c_s^2) with c_s^2 = 1 and c_a^2 at least 1."""
-    lengths = fixed(1000, 50)
-    waits = [
-        states(system((traffic(lengths, arrival_scv=s),), noise="exponential"), 6.0, 1.0)[1].wait
-        for s in (1.0, scv)
-    ]
-    assert waits[1].mean == pytest.approx(factor * waits[0].mean, rel=1e-12)
+@pytest.mark.parametrize("others", [1.0, 4.0])
+@pytest.mark.parametrize("scv", [0.0, 0.5, 4.0])
+def test_bursts_and_regularity_at_one_replica(scv: float, others: float) -> None:
+    """GI/M/1 (Kleinrock 1975, eqs. 6.14, 6.30): sigma = A*(mu (1 - sigma)), W = sigma/(mu (1 -
+    sigma)); the gaps of a share 1/``others`` of the stream are geometric sums of gamma gaps."""
+    rate, mu = 6.0, 1 / float(prefill_seconds(np.array(1000.0)))
+
+    def excess(sigma: float) -> float:
+        at, whole = mu * (1.0 - sigma), others * rate
+        one = (1 + scv * at / whole) ** (-1 / scv) if scv else math.exp(-at / whole)
+        return one / others / (1 - (1 - 1 / others) * one) - sigma
+
+    sigma = float(brentq(excess, 0.0, 1.0 - 1e-6))
+    classes = (traffic(fixed(1000, 50), others * rate, arrival_scv=scv),)
+    _, p, _ = states(system(classes, noise="exponential"), rate, 1.0)
+    assert p.wait.mean == pytest.approx(sigma / (mu * (1 - sigma)), rel=0.01)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("lengths", [fixed(1000, 50), CORRELATED], ids=["one", "three"])
+@pytest.mark.parametrize("noise", ["none", "exponential"])
+def test_random_dispatch_of_poisson_is_mg1(lengths: LengthLaw, noise: Noise, replicas: int) -> None:
+    """Each replica is M/G/1 at its own rate: mean to rounding, law as a geometric sum of residual
+    services (Kleinrock 1975, eqs. 5.62, 5.111)."""
+    of = system((traffic(lengths),), noise=noise)
+    p = Predictor(of).prefill(of.replica_types["r"], 2.0, replicas)
+    alone = SingleServerWait(2.0, p.service.law)
+    square = p.service.law.second_moment
+    assert p.wait.mean == pytest.approx(2.0 * square / (2 * (1 - p.utilisation)), rel=1e-9)
+    for level in (0.5, 0.9, 0.99):
+        assert p.wait.quantile(level) == pytest.approx(alone.quantile(level), rel=1e-9)
 
 
 def test_superposed_classes_weigh_their_scv_by_rate() -> None:
@@ -200,14 +227,14 @@ def test_superposed_classes_weigh_their_scv_by_rate() -> None:
     one = fixed(1000, 50)
     parts = (traffic(one, 3.0, "a"), traffic(one, 1.0, "b", arrival_scv=5.0))
     _, p, _ = states(system(parts, noise="exponential"), 6.0, 1.0)
-    assert p.wait.arrival_scv == pytest.approx(2.0, rel=1e-12)
+    assert p.station.arrival_scv == pytest.approx(2.0, rel=1e-12)
 
 
 def test_overloaded_pools_are_refused() -> None:
     predictor = Predictor(system((traffic(fixed(1000, 100)),)))
     fleet = Fleet.of({(PREFILL, "r"): 2, (DECODE, "r"): 2})
     for p_rate, d_rate in ((20.0, 1.0), (1.0, 200.0)):
-        with pytest.raises(UnstableError, match="takes more than"):
+        with pytest.raises(UnstableError, match="it takes at least"):
             predict(predictor, fleet, {(PREFILL, "r"): p_rate, (DECODE, "r"): d_rate})
 
 
@@ -223,13 +250,6 @@ def test_pools_without_traffic_are_on_no_path() -> None:
 def test_nothing_to_decode_is_refused() -> None:
     of = system((traffic(fixed(1000, 1)),), "transfer")
     with pytest.raises(InputError, match="first_token: decode"):
-        Predictor(of).decode(of.replica_types["r"], 1.0)
-
-
-def test_a_rule_without_a_law_is_refused() -> None:
-    of = system((traffic(fixed(1000, 50)),))
-    of = replace(of, dispatch={PREFILL: "random", DECODE: "central_queue"})
-    with pytest.raises(UnsupportedError, match="central_queue"):
         Predictor(of).decode(of.replica_types["r"], 1.0)
 
 

@@ -20,8 +20,10 @@ from scipy.special import ndtr
 
 from pdalloc.errors import PdallocError, UnstableError
 from pdalloc.laws import Atoms, Exponentials, StopLossLaw, Sum, constant
+from pdalloc.queueing.delay_laws.kingman import Kingman
 from pdalloc.queueing.request_tpot import GammaMixture
 from pdalloc.queueing.single_server import SingleServerWait
+from pdalloc.queueing.station import station
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "queueing"
 LOADS = [0.1, 0.5, 0.8, 0.9, 0.98]
@@ -139,7 +141,8 @@ def test_pollaczek_khinchine(name: str, rho: float) -> None:
     wait = SingleServerWait(rho / law.mean, law)
     exact = rho * law.mean * (1 + law.scv) / (2 * (1 - rho))
     assert wait.mean == pytest.approx(exact, rel=1e-12)
-    step, cumulative = wait._grid
+    step = exact / 100
+    cumulative = np.cumsum(wait.lattice(step, 8192))
     assert step * np.sum(1 - cumulative) == pytest.approx(exact, rel=1e-2)
 
 
@@ -164,12 +167,10 @@ def test_overload_names_utilisation_and_least_count(rho: float) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("rate", "arrival_scv"), [(math.nan, 1.0), (-0.5, 1.0), (0.5, math.nan), (0.5, -1.0)]
-)
-def test_numbers_that_are_no_rate_are_refused(rate: float, arrival_scv: float) -> None:
+@pytest.mark.parametrize("rate", [math.nan, math.inf, -0.5])
+def test_numbers_that_are_no_rate_are_refused(rate: float) -> None:
     with pytest.raises(PdallocError):
-        SingleServerWait(rate, exponential(), arrival_scv)
+        SingleServerWait(rate, exponential())
 
 
 @pytest.mark.parametrize("row", rows("gig1.csv"), ids=lambda r: f"{r['arr']}-{r['svc']}-{r['rho']}")
@@ -180,28 +181,13 @@ def test_gig1_mean(row: dict[str, str]) -> None:
     intervals leave), and for arrivals more bursty than Poisson within 17 % above it.
     """
     ca2, cs2, rho = (float(row[key]) for key in ("ca2", "cs2", "rho"))
-    wait = SingleServerWait(rho, service(row["svc"]), ca2)
-    assert wait.mean == pytest.approx(rho * (ca2 + cs2) / (2 * (1 - rho)), rel=1e-9)
-    ratio = wait.mean / float(row["EW"])
+    mean = Kingman(station(rho, service(row["svc"]), arrival_scv=ca2)).mean_wait
+    assert mean == pytest.approx(rho * (ca2 + cs2) / (2 * (1 - rho)), rel=1e-9)
+    ratio = mean / float(row["EW"])
     slack = float(row["EW_ci"]) / float(row["EW"])
     assert ratio > 0.98 - slack
     if ca2 > 1:
         assert ratio < 1.17 + slack
-
-
-def test_gig1_law_is_the_poisson_law_stretched() -> None:
-    """Quantiles scale by (c_a^2 + c_s^2)/(1 + c_s^2), as the mean does."""
-    poisson, bursty = (SingleServerWait(0.8, exponential(), scv) for scv in (1.0, 4.0))
-    assert bursty.stretch == pytest.approx(2.5, rel=1e-12)
-    for p in (0.5, 0.9, 0.99):
-        assert bursty.quantile(p) == pytest.approx(2.5 * poisson.quantile(p), rel=1e-3)
-
-
-def test_clockwork_never_waits() -> None:
-    """D/D/1: regular arrivals of equal work never queue - mean and percentiles are 0."""
-    wait = SingleServerWait(0.8, constant(1.0), 0.0)
-    assert wait.mean == 0.0
-    assert wait.quantile(0.99) == 0.0
 
 
 @settings(max_examples=20, deadline=None)
@@ -220,4 +206,4 @@ def test_more_load_waits_longer(
     heavy = SingleServerWait(min(rho * growth, 0.99) / law.mean, law)
     assert heavy.mean >= light.mean
     for p in (0.9, 0.99):
-        assert heavy.quantile(p) >= light.quantile(p) - light._grid[0] - heavy._grid[0]
+        assert heavy.quantile(p) >= light.quantile(p) * (1.0 - 1e-3) - 1e-3 * law.mean

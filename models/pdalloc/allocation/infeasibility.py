@@ -103,7 +103,7 @@ def _shortage_sentence(problem: AllocationProblem) -> str:
 
 def _unlimited_fleet(free: AllocationProblem) -> Fleet | None:
     """The cheapest fleet with neither stock nor limits; None when even that has none."""
-    if free.capacity.coupled:
+    if not free.capacity.linear:
         from pdalloc.allocation.solvers.exact import SOLVER
 
         return SOLVER.solve(free).fleet if _reachable(free) else None

@@ -5,7 +5,8 @@ r"""The allocation problem as data, and what a solver answers.
           \sum_{s,r: g(r) = g} k_r n_{s,r} \le \text{stock}_g, \quad n \in \mathbb{Z}_+,
 
 with kappa the admissible rate of a replica. When an SLO spans both stages, kappa of prefill
-depends on how decode is loaded (:mod:`pdalloc.capacity`).
+depends on how decode is loaded; under dispatch rules that pool replicas, kappa also grows with
+n (:mod:`pdalloc.capacity`).
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ class AllocationProblem:
         return tuple(option for option in self.options if option.role == role)
 
     def rate(self, option: Option) -> float:
-        """Admissible requests/s per replica; an upper bound when the stages are coupled."""
+        """Admissible requests/s per replica; an upper bound unless the capacity is linear."""
         r = self.capacity.system.replica_types[option.replica_type]
-        return self.capacity.relaxed_rate(option.role, r)
+        return self.capacity.relaxed_rate(option.role, r, self.demand)
 
     def cost(self, fleet: Fleet) -> float:
         """USD/hour of ``fleet``, owned replicas free."""

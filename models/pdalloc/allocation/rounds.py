@@ -48,9 +48,15 @@ Minimise = Callable[[LinearData], tuple[Array, float] | None]
 def solve_in_rounds(problem: AllocationProblem, solver: str, minimise: Minimise) -> Allocation:
     """The cheapest fleet, certified; ``minimise`` solves one MILP.
 
-    Raises UnsupportedError when MOST_ROUNDS do not settle a coupled problem, or when the
-    answer breaks a constraint by less than a MILP solver's tolerance.
+    Raises UnsupportedError for dispatch rules other than random, when MOST_ROUNDS do not settle
+    a coupled problem, or when the answer breaks a constraint by less than a MILP solver's
+    tolerance.
     """
+    if any(problem.capacity.pooled(role) for role in ROLES):
+        raise UnsupportedError(
+            f"solver {solver!r} knows dispatch: random, under which a pool admits replicas times "
+            "a rate; use --solver exact"
+        )
     data = linear_data(problem)
     if not all(data.share[data.members(role)].any() for role in ROLES):
         return infeasible(solver, explain_infeasible(problem))
@@ -94,7 +100,7 @@ def _prefill_shares(problem: AllocationProblem, data: LinearData, counts: Array)
     if not problem.capacity.coupled:
         return data.only(PREFILL, data.share)
     decodes = {p.replica_type: p.replicas for p in data.fleet(data.only(DECODE, counts)).pools}
-    prefills = [data.options[i].replica_type for i in data.members(PREFILL)]
+    prefills = {data.options[i].replica_type: 1 for i in data.members(PREFILL)}
     rates = problem.capacity.prefill_rates(prefills, decodes, problem.demand)
     share = np.zeros_like(data.share)
     share[data.members(PREFILL)] = [rates[name] / problem.demand for name in prefills]

@@ -2,18 +2,24 @@
 
 Each pool keeps the SLOs by itself (level 1 of the design): on every path between pools that
 carry traffic, every SLO of every class holds. Under random dispatch replicas are
-independent, so a pool of n replicas admits n times what one does.
+independent, so a pool of n replicas admits n times what one does. Under the other rules the
+pool is *pooled*: the more replicas, the more each admits, up to a bound that is stated.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from pdalloc.errors import UnstableError
 from pdalloc.fleet import DECODE, PREFILL, Role
-from pdalloc.prediction import DecodeState, PoolKey, Predictor, PrefillState
+from pdalloc.prediction import DecodeState, Predictor, PrefillState
+from pdalloc.queueing.decode.station import FAR
 from pdalloc.slo.objective import METRICS, Slo
 from pdalloc.system import ReplicaType, System
 
@@ -28,18 +34,26 @@ SLACK_TOLERANCE = 1e-9
 """Relative amount by which a prediction may pass its bound and still keep it (rounding)."""
 DEMAND_TOLERANCE = 1e-12
 """Relative shortfall of capacity that still counts as covering the demand."""
+MOST_POOLED = 10_000
+"""Replicas of a pooled type beyond which it admits nothing to speak of."""
 
 
 @dataclass(frozen=True)
 class Rates:
     """Admissible rates of one system under its SLOs.
 
-    Rates are per replica, requests/s; they do not depend on how much traffic is offered.
+    Rates are per replica, requests/s; they do not depend on how much traffic is offered
+    (bursts thin by a pool's share of the workload's own rate).
     """
 
     system: System
     slos: tuple[Slo, ...]
-    _rates: dict[PoolKey, float] = field(default_factory=dict, repr=False, compare=False)
+    _rates: dict[tuple[Role, str, int], float] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    _bounds: dict[tuple[Role, str, float], float] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -61,6 +75,15 @@ class Rates:
     def coupled(self) -> bool:
         """Whether an SLO spans both stages, so that decode's load costs prefill budget."""
         return self.first_token_spans or any(slo.metric == "e2e" for slo in self.slos)
+
+    def pooled(self, role: Role) -> bool:
+        """Whether what a replica of ``role`` admits depends on how many its pool has."""
+        return self.system.dispatch[role] != "random"
+
+    @property
+    def linear(self) -> bool:
+        """Whether what pools admit is rate times replicas, whatever the rest of the fleet."""
+        return not (self.coupled or self.pooled(PREFILL) or self.pooled(DECODE))
 
     def value(self, slo: Slo, index: int, p: PrefillState, d: DecodeState) -> float:
         """Predicted seconds of ``slo`` for class ``index`` on one path."""
@@ -88,45 +111,118 @@ class Rates:
         """A replica of type ``r`` with no load."""
         return self.predictor.prefill(r, 0.0) if role == PREFILL else self.predictor.decode(r, 0.0)
 
-    def prefill_rate(self, r: ReplicaType, decodes: Iterable[DecodeState]) -> float:
-        """Greatest requests/s of one prefill replica with every path to ``decodes`` kept."""
-        states, metrics = list(decodes), self.decided_by(PREFILL)
+    def room(
+        self, role: Role, r: ReplicaType, rate: float, replicas: int, others: Iterable[Any]
+    ) -> float:
+        """Least slack of a pool's paths to ``others``, states of the other role.
 
-        def slack(rate: float) -> float:
-            p = self.predictor.prefill(r, rate)
-            return min(self.slack(p, d, metrics) for d in states)
+        ``rate`` requests/s per replica. Raises UnstableError at full load.
+        """
+        metrics = self.decided_by(role)
+        if role == PREFILL:
+            p = self.predictor.prefill(r, rate, replicas)
+            return min(self.slack(p, d, metrics) for d in others)
+        d = self.predictor.decode(r, rate, replicas)
+        return min(self.slack(p, d, metrics) for p in others)
 
-        return greatest_rate(slack, self.stability_limit(PREFILL, r))
+    def prefill_rate(
+        self, r: ReplicaType, decodes: Iterable[DecodeState], replicas: int = 1
+    ) -> float:
+        """Greatest requests/s per replica of a prefill pool, every path to ``decodes`` kept."""
+        states = list(decodes)
+        return greatest_rate(
+            lambda rate: self.room(PREFILL, r, rate, replicas, states),
+            self.stability_limit(PREFILL, r),
+        )
 
-    def decode_rate(self, r: ReplicaType, prefills: Iterable[PrefillState]) -> float:
-        """Greatest requests/s of one decode replica with every path from ``prefills`` kept."""
-        states, metrics = list(prefills), self.decided_by(DECODE)
-
-        def slack(rate: float) -> float:
-            d = self.predictor.decode(r, rate)
-            return min(self.slack(p, d, metrics) for p in states)
-
-        return greatest_rate(slack, self.stability_limit(DECODE, r))
+    def decode_rate(
+        self, r: ReplicaType, prefills: Iterable[PrefillState], replicas: int = 1
+    ) -> float:
+        """Greatest requests/s per replica of a decode pool, every path from ``prefills`` kept."""
+        states = list(prefills)
+        return greatest_rate(
+            lambda rate: self.room(DECODE, r, rate, replicas, states),
+            self.stability_limit(DECODE, r),
+        )
 
     def stability_limit(self, role: Role, r: ReplicaType) -> float:
         """Requests/s at which one replica is fully busy."""
         if role == PREFILL:
-            return 1.0 / self.predictor.prefill(r, 0.0).wait.service.mean
-        probe = 1e-6
-        return probe / self.predictor.decode(r, probe).utilisation
+            return 1.0 / self.predictor.prefill(r, 0.0).service.mean
+        station = self.predictor.decode(r, 0.0).law.station
+        if math.isfinite(station.capacity):
+            return station.capacity
+        far = station.seconds(np.array([FAR]))[0]  # steps as long for any batch
+        return float(FAR / far / self.predictor.mean_steps)
 
-    def relaxed_rate(self, role: Role, r: ReplicaType) -> float:
-        """Upper bound on a replica's rate: its best partner type of the other role idles."""
-        key = (role, r.name)
+    def admissible_rate(self, role: Role, r: ReplicaType, replicas: int) -> float:
+        """Rate per replica of a pool of ``replicas`` whose best partner type idles."""
+        n = replicas if self.pooled(role) else 1
+        key = (role, r.name, n)
         if key not in self._rates:
-            other = DECODE if role == PREFILL else PREFILL
-            others = self.system.types_for(other)
-            if not self.coupled:
-                others = others[:1]  # the partner does not matter
-            partners = [self.idle(other, partner) for partner in others]
+            partners = self._idle_partners(role)
             rate_of = self.prefill_rate if role == PREFILL else self.decode_rate
-            self._rates[key] = max((rate_of(r, [q]) for q in partners), default=0.0)  # type: ignore[list-item]
+            rates = [rate_of(r, [q], n) for q in partners]  # type: ignore[list-item]
+            self._rates[key] = max(rates, default=0.0)
         return self._rates[key]
+
+    def _idle_partners(self, role: Role) -> list[PrefillState | DecodeState]:
+        """The other role's types without load; one of them where they do not matter."""
+        other = DECODE if role == PREFILL else PREFILL
+        others = self.system.types_for(other)
+        return [self.idle(other, q) for q in (others if self.coupled else others[:1])]
+
+    def relaxed_rate(self, role: Role, r: ReplicaType, demand: float = math.inf) -> float:
+        """Upper bound on a replica's rate: its best partner type of the other role idles.
+
+        A pooled type's is that of as many replicas as serve ``demand`` requests/s alone: larger
+        pools admit more, but need no more. Without a demand, full load.
+        """
+        if not self.pooled(role):
+            return self.admissible_rate(role, r, 1)
+        if demand == math.inf:
+            served = self.admissible_rate(role, r, 1) > 0.0
+            return FULL_SHARE * self.stability_limit(role, r) if served else 0.0
+        key = (role, r.name, demand)
+        if key not in self._bounds:
+            partners = self._idle_partners(role)
+            self._bounds[key] = useful_rate(
+                lambda n: self.admissible_rate(role, r, n),
+                lambda n: any(self.room(role, r, demand / n, n, [q]) >= 0.0 for q in partners),
+                demand,
+                self.stability_limit(role, r),
+            )
+        return self._bounds[key]
+
+
+def useful_rate(
+    rate: Callable[[int], float], serves: Callable[[int], bool], demand: float, limit: float
+) -> float:
+    """Rate per replica of the smallest pool that serves ``demand`` requests/s alone.
+
+    ``rate(n)`` of a pool of n does not fall with n, nor reach ``limit``; ``serves(n)`` is
+    n rate(n) >= demand, which is quicker to tell. 0 where even MOST_POOLED do not serve it.
+    """
+
+    if rate(1) <= 0.0:  # not even without load
+        return 0.0
+
+    def enough(n: int) -> bool:
+        try:
+            return serves(n)
+        except UnstableError:
+            return False
+
+    low = max(min(math.floor(demand / limit), MOST_POOLED) - 1, 0)  # too few
+    high, step = low + 1, 1
+    while not enough(high):
+        if high == MOST_POOLED:
+            return 0.0
+        low, high, step = high, min(high + step, MOST_POOLED), 2 * step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return max(rate(high), demand / high)  # the two may differ by rounding
 
 
 def greatest_rate(slack: Callable[[float], float], limit: float) -> float:

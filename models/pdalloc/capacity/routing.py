@@ -11,11 +11,12 @@ only harm may stay idle. With one type per role there is nothing to choose.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from pdalloc.capacity.rates import DEMAND_TOLERANCE, SLACK_TOLERANCE, Rates
+from pdalloc.capacity.rates import DEMAND_TOLERANCE, SLACK_TOLERANCE, Rates, useful_rate
 from pdalloc.errors import UnstableError
 from pdalloc.fleet import DECODE, PREFILL, Fleet
 from pdalloc.laws import Array
@@ -32,7 +33,7 @@ Table = tuple[Array, Array]
 class Capacity(Rates):
     """Admissible rates of one system, and the routing of fleets under them."""
 
-    _levels: dict[str, Table] = field(default_factory=dict, repr=False, compare=False)
+    _levels: dict[tuple[str, int], Table] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def rule(self) -> str:
@@ -66,7 +67,7 @@ class Capacity(Rates):
         """
         pools = {pool.replica_type: pool.replicas for pool in fleet.in_role(DECODE)}
         types = self.system.replica_types
-        limits = {name: self.relaxed_rate(DECODE, types[name]) for name in pools}
+        limits = {name: self.admissible_rate(DECODE, types[name], n) for name, n in pools.items()}
         most = sum(n * limits[name] for name, n in pools.items())
         if most < demand * (1.0 - DEMAND_TOLERANCE) or most <= 0.0:
             return None
@@ -81,7 +82,8 @@ class Capacity(Rates):
 
     def _at_common_level(self, pools: dict[str, int], demand: float) -> dict[str, float]:
         """Requests/s per replica where the pools' levels agree and they carry ``demand``."""
-        tables = {name: self._level_table(self.system.replica_types[name]) for name in pools}
+        types = self.system.replica_types
+        tables = {name: self._level_table(types[name], n) for name, n in pools.items()}
 
         def rates_at(level: float) -> dict[str, float]:
             return {
@@ -97,36 +99,71 @@ class Capacity(Rates):
             low, high = (low, middle) if enough else (middle, high)
         return rates_at(high)
 
-    def _level_table(self, r: ReplicaType) -> Table:
-        """(rates in requests/s, nondecreasing levels in seconds) of one decode replica."""
-        if r.name not in self._levels:
-            rates = np.linspace(0.0, self.relaxed_rate(DECODE, r), LEVEL_POINTS)
-            levels = [self._level(self.predictor.decode(r, float(rate))) for rate in rates]
-            self._levels[r.name] = rates, np.maximum.accumulate(np.array(levels))
-        return self._levels[r.name]
+    def _level_table(self, r: ReplicaType, replicas: int) -> Table:
+        """(rates in requests/s, nondecreasing levels in seconds) of a decode pool's replica."""
+        key = (r.name, replicas if self.pooled(DECODE) else 1)
+        if key not in self._levels:
+            rates = np.linspace(0.0, self.admissible_rate(DECODE, r, replicas), LEVEL_POINTS)
+            states = [self.predictor.decode(r, float(rate), replicas) for rate in rates]
+            levels = np.array([self._level(state) for state in states])
+            self._levels[key] = rates, np.maximum.accumulate(levels)
+        return self._levels[key]
 
     def _level(self, d: DecodeState) -> float:
         if self.first_token_spans:
-            return d.batch.mean_first_token
-        return d.batch.mean_entry + self.predictor.mean_steps * d.batch.mean_step
+            return d.law.mean_first_token
+        return d.law.mean_entry + self.predictor.mean_steps * d.law.mean_step
 
     def prefill_rates(
-        self, names: list[str], decode_pools: dict[str, int], demand: float
+        self, pools: Mapping[str, int], decode_pools: Mapping[str, int], demand: float
     ) -> dict[str, float]:
-        """Admissible requests/s per replica of the prefill types ``names``.
+        """Admissible requests/s per replica of the prefill ``pools`` (replicas by type).
 
-        ``decode_pools`` (replicas by type) carry ``demand`` requests/s; all 0 when they
-        cannot.
+        ``decode_pools`` carry ``demand`` requests/s; all 0 when they cannot.
         """
-        types = self.system.replica_types
+        types, states = self.system.replica_types, self._loaded(decode_pools, demand)
+        if states is None:
+            return dict.fromkeys(pools, 0.0)
+        return {
+            name: self.prefill_rate(types[name], states, n)
+            if self.coupled
+            else self.admissible_rate(PREFILL, types[name], n)
+            for name, n in pools.items()
+        }
+
+    def prefill_bounds(
+        self, names: Sequence[str], decode_pools: Mapping[str, int], demand: float
+    ) -> dict[str, float]:
+        """Bounds on :meth:`prefill_rates` for pools of any size, as :meth:`relaxed_rate`."""
+        if not self.pooled(PREFILL):
+            return self.prefill_rates(dict.fromkeys(names, 1), decode_pools, demand)
+        types, states = self.system.replica_types, self._loaded(decode_pools, demand)
+        if states is None:
+            return dict.fromkeys(names, 0.0)
         if not self.coupled:
-            return {name: self.relaxed_rate(PREFILL, types[name]) for name in names}
-        fleet = Fleet.of({(DECODE, name): n for name, n in decode_pools.items()})
+            return {name: self.relaxed_rate(PREFILL, types[name], demand) for name in names}
+
+        def bound(r: ReplicaType) -> float:
+            limit = self.stability_limit(PREFILL, r)
+            return useful_rate(
+                lambda n: self.prefill_rate(r, states, n),
+                lambda n: self.room(PREFILL, r, demand / n, n, states) >= 0.0,
+                demand,
+                limit,
+            )
+
+        return {name: bound(types[name]) for name in names}
+
+    def _loaded(self, pools: Mapping[str, int], demand: float) -> list[DecodeState] | None:
+        """Decode pools (replicas by type) that carry ``demand``; None when they cannot."""
+        if self.linear:
+            return []  # prefill does not see them, and their count is the caller's care
+        fleet = Fleet.of({(DECODE, name): n for name, n in pools.items()})
         split = self.decode_split(fleet, demand)
         if split is None:
-            return dict.fromkeys(names, 0.0)
-        states = [self.predictor.decode(types[t], y) for t, y in split.items() if y > 0]
-        return {name: self.prefill_rate(types[name], states) for name in names}
+            return None
+        types = self.system.replica_types
+        return [self.predictor.decode(types[t], y, pools[t]) for t, y in split.items() if y > 0]
 
     def route(self, fleet: Fleet, demand: float) -> dict[PoolKey, float] | None:
         """Requests/s offered to each pool so that every SLO holds; None when none is found.
@@ -152,7 +189,7 @@ class Capacity(Rates):
         if split is None:
             return None
         prefills = {pool.replica_type: pool.replicas for pool in fleet.in_role(PREFILL)}
-        per_replica = self.prefill_rates(list(prefills), used, demand)
+        per_replica = self.prefill_rates(prefills, used, demand)
         admits = {name: n * per_replica[name] for name, n in prefills.items()}
         most = sum(admits.values())
         if most < demand * (1.0 - DEMAND_TOLERANCE) or most <= 0.0:
@@ -165,8 +202,9 @@ class Capacity(Rates):
         types = self.system.replica_types
         (prefill,), (decode,) = fleet.in_role(PREFILL), fleet.in_role(DECODE)
         try:
-            p = self.predictor.prefill(types[prefill.replica_type], demand / prefill.replicas)
-            d = self.predictor.decode(types[decode.replica_type], demand / decode.replicas)
+            n, m = prefill.replicas, decode.replicas
+            p = self.predictor.prefill(types[prefill.replica_type], demand / n, n)
+            d = self.predictor.decode(types[decode.replica_type], demand / m, m)
             if self.slack(p, d) < -SLACK_TOLERANCE:
                 return None
         except UnstableError:
@@ -180,7 +218,8 @@ class Capacity(Rates):
         for role in (PREFILL, DECODE):
             pools = fleet.in_role(role)
             most = {
-                p.replica_type: p.replicas * self.relaxed_rate(role, types[p.replica_type])
+                p.replica_type: p.replicas
+                * self.admissible_rate(role, types[p.replica_type], p.replicas)
                 for p in pools
             }
             if sum(most.values()) <= 0.0:
@@ -212,7 +251,8 @@ def demand_limit(capacity: Capacity, fleet: Fleet, most: float) -> float:
         admits = {PREFILL: 0.0, DECODE: 0.0}
         for pool in fleet.pools:
             r = types[pool.replica_type]
-            admits[pool.role] += pool.replicas * capacity.relaxed_rate(pool.role, r)
+            rate = capacity.admissible_rate(pool.role, r, pool.replicas)
+            admits[pool.role] += pool.replicas * rate
         return min(most, *admits.values())
 
     def fits(demand: float) -> bool:

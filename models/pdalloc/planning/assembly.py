@@ -105,7 +105,7 @@ def _pools(problem: AllocationProblem, check: Certificate | None) -> list[PoolAn
                 rate_per_s=rate,
                 rate_share=None if rate is None else rate / problem.demand,
                 utilisation=None if state is None else state.utilisation,
-                mean_batch=state.batch.mean_batch if isinstance(state, DecodeState) else None,
+                mean_batch=state.law.mean_batch if isinstance(state, DecodeState) else None,
                 cost_usd_per_hour=o.cost(count),
             )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pdalloc.fleet import PREFILL, Fleet
+from pdalloc.fleet import PREFILL, Dispatch, Fleet
 from pdalloc.prediction import DecodeState, Prediction, Predictor, PrefillState
 from pdalloc.scenario import Scenario
 from pdalloc.system import ReplicaType, System
@@ -15,6 +15,13 @@ from pdalloc.workload.traffic import RequestMix
 if TYPE_CHECKING:
     from pdalloc.planning.simulation_answer import SimulationAnswer
 
+ACCURACY: dict[Dispatch, str] = {
+    "random": "exact",
+    "round_robin": "exact where one type serves prefill",
+    "central_queue": "within 15 % (worst 30 %)",
+    "least_loaded": "semi-empirical, P99 off by up to 30 %",
+}
+"""Errors of the default delay laws under bursts: experiments/delay_laws/results/accuracy.csv."""
 FEW = 1e-3
 """Shares of requests below this are not worth a warning."""
 HIGH_BATCH = 0.99
@@ -179,10 +186,11 @@ def _bursts(system: System) -> list[str]:
     scv = system.workload.arrival_scv
     if scv == 1.0:
         return []
+    rule = system.dispatch[PREFILL]
     return [
-        f"arrival SCV {scv:g}: prefill waits use a two-moment correction (SCV below 1 is not "
-        "credited), which overstates bursts that a large pool splits, and the decode batch law "
-        "assumes Poisson arrivals, which understates them; simulate (--validate)"
+        f"arrival SCV {scv:g}: formulas take independent gamma gaps, thinned by each pool's share, "
+        f"at prefill and at decode; under {rule} prefill waits are {ACCURACY[rule]} where gaps are "
+        "so; simulate (--validate)"
     ]
 
 
@@ -200,7 +208,7 @@ def _prompts_beyond(r: ReplicaType, mix: RequestMix) -> list[str]:
 
 def _batches_beyond(prediction: Prediction, r: ReplicaType) -> list[str]:
     _, high = r.latency.decode.range_batch
-    batch = prediction.decode[r.name].batch
+    batch = prediction.decode[r.name].law
     if not math.isfinite(high):
         return []
     seen = batch.batch_quantile(HIGH_BATCH)

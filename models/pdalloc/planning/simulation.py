@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from pdalloc.allocation.problem import AllocationProblem
-from pdalloc.errors import InputError, UnsupportedError
-from pdalloc.fleet import PREFILL, ROLES, Dispatch, Fleet, Role, parse_both_roles, parse_fleet
+from pdalloc.errors import InputError
+from pdalloc.fleet import PREFILL, ROLES, Fleet, parse_both_roles, parse_fleet
 from pdalloc.planning.caveats import FEW_FOR_P99, estimates_of, simulation_warnings
 from pdalloc.planning.effort import SEED, Effort
 from pdalloc.planning.simulation_answer import (
@@ -138,8 +138,7 @@ def rates_for(
 ) -> tuple[Rates, list[str]]:
     """(requests/s of each pool, what to say about it).
 
-    As the plan routes. Where no formula knows the dispatch rule, as it would under random
-    dispatch; a role's only pool takes everything whatever the formulas know.
+    As the plan routes; a role's only pool takes everything.
     """
     for role in ROLES:
         if not fleet.in_role(role):
@@ -152,13 +151,7 @@ def rates_for(
         return _by_work(scenario, fleet), [
             "co-located types share the traffic by how fast they serve a mean request"
         ]
-    try:
-        return problem.capacity.best_route(fleet, problem.demand), []
-    except UnsupportedError:
-        dispatch: dict[Role, Dispatch] = dict.fromkeys(ROLES, "random")
-        at_random = replace(scenario, system=replace(scenario.system, dispatch=dispatch))
-        rates = at_random.problem().capacity.best_route(fleet, problem.demand)
-        return rates, ["pools share the traffic as they would under random dispatch in each"]
+    return problem.capacity.best_route(fleet, problem.demand), []
 
 
 def _by_work(scenario: Scenario, fleet: Fleet) -> Rates:

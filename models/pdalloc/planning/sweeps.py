@@ -218,9 +218,9 @@ class _Latencies:
         first_by_decode = self.capacity.system.first_token == "decode"
         key: tuple[object, ...] = (slo,)
         if slo.metric in ("ttft", "e2e"):
-            key += (PREFILL, p.replica_type.name, p.rate)
+            key += (PREFILL, p.replica_type.name, p.rate, p.replicas)
         if slo.metric != "ttft" or first_by_decode:
-            key += (DECODE, d.replica_type.name, d.rate)
+            key += (DECODE, d.replica_type.name, d.rate, d.replicas)
         if key not in self.known:
             self.known[key] = self.capacity.value(slo, index, p, d)
         return self.known[key]

@@ -1,14 +1,4 @@
-r"""TPOT of one request: the batch law's mean, with less spread than one gap has.
-
-A request averages the batch over its own stay. With the batch's relaxation time in units of
-the sojourn, reference notes section 2 give
-
-.. math:: Var(TPOT \mid L) = Var(ITL) \, g((1-\rho) L / E[L]), \quad
-          g(x) = 2 (x - 1 + e^{-x}) / x^2 ,
-
-1 for short requests (nothing averages) and falling as 2/x. The law given L is taken as a
-gamma law with that mean and variance - an approximation, best where the spread is small.
-"""
+"""Gamma mixtures, and requests grouped with their like: what laws of TPOT are made of."""
 
 from __future__ import annotations
 
@@ -19,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdalloc.laws import Array, StopLossLaw, check_level
-from pdalloc.queueing.batch import BatchLaw
 
 NO_SPREAD = 1e-12
 """A squared coefficient of variation below this is a point mass."""
@@ -27,17 +16,6 @@ GROUPS = 16
 """Requests are grouped into this many classes of like length."""
 SHIFTS = 6
 """Within a group of like length, requests are grouped into this many of like first gap."""
-
-
-def averaging(x: Array) -> Array:
-    """g(x) = 2 (x - 1 + exp(-x)) / x^2, with g(0) = 1; ``x`` >= 0, any shape.
-
-    >>> [round(float(v), 4) for v in averaging(np.array([0.0, 1.0, 10.0]))]
-    [1.0, 0.7358, 0.18]
-    """
-    x = np.asarray(x, float)
-    safe = np.maximum(x, 1e-4)
-    return np.where(x < 1e-4, 1.0 - x / 3.0, 2.0 * (safe - 1.0 + np.exp(-safe)) / safe**2)
 
 
 @dataclass(frozen=True)
@@ -120,37 +98,24 @@ def _gamma_stop_loss(x: Array, m: float, v: float) -> Array:
     return values
 
 
-def step_variance(batch: BatchLaw, steps: Array) -> Array:
-    """Var of a request's own mean step time, s^2, for requests of ``steps`` iterations (n,)."""
-    itl = batch.itl
-    spread = max(itl.second_moment - itl.mean**2, 0.0)
-    idle_share = max(1.0 - batch.utilisation, 0.0)
-    return spread * averaging(idle_share * steps / batch.steps)
+def group_requests(
+    keys: tuple[Array, Array], weight: Array, values: tuple[Array, ...]
+) -> tuple[Array, list[Array]]:
+    """(weights, means of each of ``values``) of GROUPS x SHIFTS groups of like requests.
 
-
-def request_tpot(
-    batch: BatchLaw, gaps: Array, first_gap_extra: Array, weight: Array
-) -> StopLossLaw:
-    """Law of a request's TPOT in seconds.
-
-    ``gaps`` per request (>= 1), ``first_gap_extra`` seconds added to its first gap (transfer
-    and boundary wait under the ``prefill`` and ``transfer`` rules), ``weight`` summing to 1;
-    arrays (n,). Requests are grouped by like length, then by like shift.
+    Requests are grouped by the first key, then by the second; arrays (n,) in, (groups,) out.
     """
-    shift = first_gap_extra / gaps
-    group = _equal_parts(gaps, weight, GROUPS)
-    if shift.any():
+    group = _equal_parts(keys[0], weight, GROUPS)
+    if np.ptp(keys[1]) > 0.0:
         for g in range(GROUPS):
             mine = group == g
             if mine.any():
-                part = _equal_parts(shift[mine], weight[mine] / weight[mine].sum(), SHIFTS)
+                part = _equal_parts(keys[1][mine], weight[mine] / weight[mine].sum(), SHIFTS)
                 group[mine] = g + GROUPS * part
     mass = np.bincount(group, weight)
     used = mass > 0
-    mean_gaps = np.bincount(group, weight * gaps)[used] / mass[used]
-    means = batch.mean_step + np.bincount(group, weight * shift)[used] / mass[used]
-    most = np.maximum(means - batch.mean_step + batch.greatest_step, means)
-    return GammaMixture(means, step_variance(batch, mean_gaps), np.asarray(mass[used], float), most)
+    means = [np.bincount(group, weight * x)[used] / mass[used] for x in values]
+    return np.asarray(mass[used], float), means
 
 
 def _equal_parts(values: Array, weight: Array, parts: int) -> NDArray[np.intp]:

@@ -1,4 +1,4 @@
-r"""Waiting time of one FCFS server: M/G/1 exactly, GI/G/1 by a two-moment correction.
+r"""Waiting time of one FCFS server: M/G/1 exactly.
 
 A pool under random dispatch is as many such stations as it has replicas, each fed by a
 Poisson stream when the arrivals are Poisson.
@@ -10,9 +10,6 @@ Mean (Pollaczek-Khinchine, eq. 5.62 of Kleinrock 1975, vol. 1):
 Law (Beneš 1957): W is a geometric sum of residual service times,
 :math:`P(W \in \cdot) = (1-\rho) \sum_j \rho^j R^{*j}` with
 :math:`P(R > x) = \int_x^\infty P(S > u) du / E[S]`.
-
-For arrivals of SCV c_a^2 the mean is multiplied by (c_a^2 + c_s^2)/(1 + c_s^2) (Kingman
-1962 in heavy traffic; Allen-Cunneen) and the law is stretched in time to match.
 """
 
 from __future__ import annotations
@@ -33,21 +30,16 @@ ALIASING = 24.0
 class SingleServerWait(Law):
     """Law of the wait before service.
 
-    ``rate`` in requests/s, ``service`` the law of service seconds, ``arrival_scv`` of the
-    gaps. Raises UnstableError at utilisation >= 1.
+    ``rate`` in requests/s, Poisson; ``service`` the law of service seconds. Raises UnstableError
+    at utilisation >= 1.
     """
 
     rate: float
     service: StopLossLaw
-    arrival_scv: float = 1.0
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.rate) or self.rate < 0:
             raise InputError(f"a rate must be finite and not negative, got {self.rate:g} req/s")
-        if not np.isfinite(self.arrival_scv) or self.arrival_scv < 0:
-            raise InputError(
-                f"an arrival SCV must be finite and not negative, got {self.arrival_scv:g}"
-            )
         if not self.service.mean > 0:
             raise InputError("a service law must have a positive, finite mean")
         if self.utilisation >= 1.0:
@@ -63,37 +55,33 @@ class SingleServerWait(Law):
         return self.rate * self.service.mean
 
     @cached_property
-    def stretch(self) -> float:
-        """(c_a^2 + c_s^2) / (1 + c_s^2): 1 for Poisson arrivals."""
-        if self.arrival_scv == 1.0:
-            return 1.0
-        scv = self.service.scv
-        return (self.arrival_scv + scv) / (1.0 + scv)
-
-    @cached_property
     def mean(self) -> float:
         """E[W] in seconds."""
-        poisson = self.rate * self.service.second_moment / (2.0 * (1.0 - self.utilisation))
-        return self.stretch * poisson
+        return self.rate * self.service.second_moment / (2.0 * (1.0 - self.utilisation))
 
     def _horizon_guess(self) -> float:
         return 16.0 * max(self.mean, 0.25 * self.service.mean)
 
     def lattice(self, step: float, points: int) -> Array:
         """Geometric sum of residual service times on a lattice, by a tilted FFT."""
-        if self.stretch == 0.0:  # regular arrivals, constant service: nobody ever waits
-            nobody: Array = np.eye(1, points)[0]
-            return nobody
-        step = step / self.stretch
-        residual = self._residual_lattice(step, points)
-        size = 2 * points
-        tilt = np.exp(-ALIASING / size * np.arange(points))
-        transform = np.fft.rfft(residual * tilt, size)
-        wait = np.fft.irfft((1 - self.utilisation) / (1 - self.utilisation * transform), size)
-        masses: Array = np.clip(wait[:points] / tilt, 0.0, None)
-        return masses
+        return geometric_sum(self._residual_lattice(step, points), self.utilisation)
 
     def _residual_lattice(self, step: float, points: int) -> Array:
         """Mean-preserving masses of the residual service time, from E[((S-x)+)^2]/(2E[S])."""
         square = self.service.excess_square(grid(step, points + 1))
         return masses_of(square / (2.0 * self.service.mean), step)
+
+
+def geometric_sum(terms: Array, rho: float, first: Array | None = None) -> Array:
+    """Masses of ``first`` plus a geometric number, P(N = j) = (1-rho) rho^j, of ``terms``.
+
+    Lattice masses, all of one length; ``first`` is 0 if left out.
+    """
+    size = 2 * len(terms)
+    tilt = np.exp(-ALIASING / size * np.arange(len(terms)))
+    transform = (1 - rho) / (1 - rho * np.fft.rfft(terms * tilt, size))
+    if first is not None:
+        transform *= np.fft.rfft(first * tilt, size)
+    wait = np.fft.irfft(transform, size)[: len(terms)] / tilt
+    masses: Array = np.clip(wait, 0.0, None)
+    return masses

@@ -6,7 +6,12 @@ less than the one with idle decode, ``least``; once a decode fleet's cost plus t
 the best total so far, nothing later can win: the best is optimal under the routing of
 :mod:`pdalloc.capacity`.
 
-Without coupling the roles only meet in the stock: where their cheapest covers fit it
+Under dispatch rules that pool replicas the rates are those of pools large enough to serve the
+demand alone, which bound those of smaller ones (a larger pool admits no less per replica: it has
+no more to wait for). Covers then come in order of cost as before, and those that fail at the
+rates of their own sizes are passed over.
+
+Without coupling or pools the roles only meet in the stock: where their cheapest covers fit it
 together they are optimal; otherwise HiGHS settles the integer program, gap 0, once with the
 rates a little smaller and once a little larger: equal costs, or a fleet of the second that
 covers the demand in plain arithmetic, prove the optimum.
@@ -23,12 +28,14 @@ from pdalloc.allocation.infeasibility import explain_infeasible
 from pdalloc.allocation.linear import LEEWAY, solve_by_highs
 from pdalloc.allocation.problem import Allocation, AllocationProblem, Option, infeasible
 from pdalloc.errors import UnsupportedError
-from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
+from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet, Role
 
 COST_STEP = 1e-9
 """Costs closer than this (USD/hour) are ties."""
 MOST_DECODE_FLEETS = 20_000
 """Decode fleets looked at before the search gives up (and says so)."""
+MOST_PREFILL_FLEETS = 20_000
+"""Prefill fleets looked at beside one decode fleet."""
 
 
 @dataclass
@@ -62,7 +69,7 @@ class ExactSearch:
 
         Raises UnsupportedError when the search grows beyond MOST_DECODE_FLEETS.
         """
-        if not problem.capacity.coupled and alternatives == 0:
+        if problem.capacity.linear and alternatives == 0:
             settled = self._uncoupled(problem)
             if settled is not None:
                 return settled
@@ -146,7 +153,7 @@ class ExactSearch:
                 vector = tuple(count if k == i else 0 for k in range(len(decodes)))
                 found = len(best.kept)
                 self._complete(problem, vector, o.cost(count), best)
-                if len(best.kept) > found or not problem.capacity.coupled:
+                if len(best.kept) > found or problem.capacity.linear:
                     break
                 count *= 2
         return bool(best.kept) or not endless
@@ -156,11 +163,19 @@ class ExactSearch:
     ) -> None:
         """Offer the cheapest prefill fleets that go with a decode fleet."""
         prefills, decodes = problem.in_role(PREFILL), problem.in_role(DECODE)
-        rates = _prefill_rates(problem, decode)
+        rates = _prefill_bounds(problem, decode)
         left = _stock_left(problem.stock, decodes, decode)
-        for _, prefill in covers(
+        found = covers(
             prefills, rates, problem.demand, left, lambda: best.cutoff - cost - COST_STEP
-        ):
+        )
+        for seen, (_, prefill) in enumerate(found):
+            if seen == MOST_PREFILL_FLEETS:
+                raise UnsupportedError(
+                    f"the exact search looked at {seen} prefill fleets beside one decode fleet; "
+                    "offer fewer replica types, or set dispatch: random"
+                )
+            if problem.capacity.pooled(PREFILL) and not _serves(problem, prefill, decode):
+                continue
             pairs = [*zip(prefills, prefill, strict=True), *zip(decodes, decode, strict=True)]
             fleet = Fleet.of({(o.role, o.replica_type): n for o, n in pairs})
             best.offer(problem.cost(fleet), sum(problem.gpus(fleet).values()), fleet)
@@ -175,14 +190,25 @@ def _covers(problem: AllocationProblem, fleet: Fleet) -> bool:
     )
 
 
-def _prefill_rates(problem: AllocationProblem, decode: tuple[int, ...]) -> list[float]:
-    """Admissible requests/s per prefill replica when ``decode`` carries the demand."""
-    pools = zip(problem.in_role(DECODE), decode, strict=True)
+def _prefill_bounds(problem: AllocationProblem, decode: tuple[int, ...]) -> list[float]:
+    """Bounds on requests/s per prefill replica when ``decode`` carries the demand."""
     names = [o.replica_type for o in problem.in_role(PREFILL)]
-    rates = problem.capacity.prefill_rates(
-        names, {o.replica_type: n for o, n in pools if n}, problem.demand
-    )
+    rates = problem.capacity.prefill_bounds(names, _pools(problem, DECODE, decode), problem.demand)
     return [rates[name] for name in names]
+
+
+def _serves(problem: AllocationProblem, prefill: tuple[int, ...], decode: tuple[int, ...]) -> bool:
+    """Whether pools of these sizes admit the demand beside each other."""
+    pools = _pools(problem, PREFILL, prefill)
+    rates = problem.capacity.prefill_rates(pools, _pools(problem, DECODE, decode), problem.demand)
+    admitted = sum(n * rates[name] for name, n in pools.items())
+    return admitted >= problem.demand * (1.0 - SHORTFALL)
+
+
+def _pools(problem: AllocationProblem, role: Role, counts: tuple[int, ...]) -> dict[str, int]:
+    """Replicas by type, without types that have none."""
+    pairs = zip(problem.in_role(role), counts, strict=True)
+    return {o.replica_type: n for o, n in pairs if n}
 
 
 def _stock_left(

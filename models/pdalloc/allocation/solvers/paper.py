@@ -69,7 +69,7 @@ def _counts(problem: AllocationProblem, prefill: Option, decode: Option) -> Pape
     predictor, types = capacity.predictor, capacity.system.replica_types
     mix = predictor.mix
     prompt, output = float(mix.weight @ mix.prompt), float(mix.weight @ mix.output)
-    service = predictor.prefill(types[prefill.replica_type], 0.0).wait.service.mean
+    service = predictor.prefill(types[prefill.replica_type], 0.0).service.mean
     overhead = float(mix.weight @ capacity.system.transfer_seconds(mix))
     throughput = effective_prefill_throughput(
         prompt / service, prompt, _mean_bound(problem, "ttft"), overhead
