@@ -69,7 +69,7 @@ def test_quantile_inverts_the_tail(
     law = mixture(parts)
     q = law.quantile(p)
     assert law.tail(q * (1 + 1e-5) + 1e-9) <= 1.0 - p + 1e-6
-    if q > 0.0:
+    if q > 1e-6 * law.mean:  # below, the atom of who takes no time
         assert law.tail(q * (1 - 1e-5) - 1e-9) >= 1.0 - p - 1e-4
 
 
