@@ -1,18 +1,16 @@
 """How far each delay law is from the reference grids, per kind of station.
 
-    python experiments/delay_laws/accuracy.py
+    python experiments/delay_laws/run.py prefill
 
-Writes results/cells.csv (law x cell, errors in percent), results/accuracy.csv (law x kind x
-statistic: median, 95th percentile and worst of |error|), results/manifest.json, and the copy of
-accuracy.csv that the package reads its defaults from. No random numbers; about a minute.
+Makes results/cells.csv (law x cell, errors in percent), results/accuracy.csv (law x kind x
+statistic: median, 95th percentile and worst of |error|), and the copy of accuracy.csv that the
+package reads its defaults from. No random numbers; a few minutes.
 Errors count where P(W > 0) >= .01 (mean, P(W > 0)) or .02 (P99): below, they mean nothing.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -20,12 +18,8 @@ from pathlib import Path
 from shutil import copyfile
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from experiments.delay_laws.services import HELD_OUT, service, tokens
-from experiments.manifest import write_manifest
-from experiments.results import Row, Value, read_csv, write_csv
+from experiments.results import Row, Value, read_csv
 
 from pdalloc.queueing.accuracy import regime
 from pdalloc.queueing.delay_law import DelayLaw
@@ -35,7 +29,6 @@ from pdalloc.queueing.station import Gaps, Station
 
 ROOT = Path(__file__).resolve().parents[2]
 GRIDS = ROOT / "tests" / "data" / "queueing"
-RESULTS = Path(__file__).resolve().parent / "results"
 SHIPPED = ROOT / "models" / "pdalloc" / "queueing" / "accuracy.csv"
 WHOLE = "whole M/G/c grid"
 UNSEEN = "held-out service laws"
@@ -124,16 +117,12 @@ def table(cells: Iterable[Row]) -> list[Row]:
     ]
 
 
-def main(folder: Path = RESULTS, shipped: Path | None = SHIPPED) -> None:
-    """Write the tables and the manifest."""
-    started = time.perf_counter()
+def tables() -> dict[str, list[Row]]:
+    """Errors by cell, and by law and kind of station."""
     cells = cell_rows()
-    write_csv(folder / "cells.csv", cells)
-    made = write_csv(folder / "accuracy.csv", table(cells))
-    if shipped is not None:
-        copyfile(made, shipped)
-    write_manifest(folder, 0, started, {"random_numbers": []})
+    return {"cells": cells, "accuracy": table(cells)}
 
 
-if __name__ == "__main__":
-    main()
+def ship(folder: Path) -> None:
+    """Give the package the table that was made in ``folder``: laws are ranked by it."""
+    copyfile(folder / "accuracy.csv", SHIPPED)

@@ -1,6 +1,6 @@
 """What it costs to ignore that prefill takes several prompts in one pass.
 
-    python experiments/delay_laws/batching.py
+    python experiments/delay_laws/run.py batching
 
 No delay law here knows passes of several prompts. Each cell simulates a pool of four replicas
 (least_loaded) whose passes take waiting prompts up to a token budget, and sets the law of one
@@ -12,17 +12,12 @@ one prompt per pass. A few minutes.
 
 from __future__ import annotations
 
-import sys
-import time
 from itertools import product
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 from experiments.delay_laws.dispatch_grid import system
 from experiments.delay_laws.services import tokens
-from experiments.results import Row, write_csv
+from experiments.results import Row
 
 from pdalloc.fleet import DECODE, PREFILL, Fleet
 from pdalloc.latency.affine import AffineDecode, AffinePrefill
@@ -37,7 +32,6 @@ from pdalloc.simulation.statistics import interval, steady
 from pdalloc.simulation.traffic import child_seed, draw
 from pdalloc.system import System
 
-RESULTS = Path(__file__).resolve().parent / "results"
 SEED = 20261130
 REPLICATIONS = 4
 REQUESTS = 200_000
@@ -103,14 +97,3 @@ def rows(requests: int = REQUESTS) -> list[Row]:
             }
         )
     return found
-
-
-def main(folder: Path = RESULTS, requests: int = REQUESTS) -> None:
-    """Write the table."""
-    started = time.perf_counter()
-    write_csv(folder / "batching.csv", rows(requests))
-    print(f"{time.perf_counter() - started:.0f} s")
-
-
-if __name__ == "__main__":
-    main()

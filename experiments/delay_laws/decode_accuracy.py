@@ -1,8 +1,8 @@
 """How far the law of a decode pool is from iteration-level simulation.
 
-    python experiments/delay_laws/decode_accuracy.py
+    python experiments/delay_laws/run.py decode
 
-Writes results/decode_cells.csv (one row per cell: errors in percent, with the simulation's 95 %
+Makes results/decode_cells.csv (one row per cell: errors in percent, with the simulation's 95 %
 half-width) and results/decode_accuracy.csv (by family: cells, share within the bars of 1.5 % on
 mean TPOT and 5 % on P99 ITL, worst). Cells without context, dispatch and bursts are those of
 tests/data/queueing/decode_grid.csv, simulated before; the others are simulated here. Each
@@ -12,8 +12,6 @@ replication is compared with the law at the load that its own arrivals and lengt
 from __future__ import annotations
 
 import math
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -21,11 +19,8 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from experiments.delay_laws.decode_runs import lengths, measure
-from experiments.results import Row, Value, read_csv, write_csv
+from experiments.results import Row, Value, read_csv
 
 from pdalloc.fleet import Dispatch
 from pdalloc.queueing.decode import DecodeLaw, DecodeStation, DecodeWork, decode_work
@@ -36,7 +31,6 @@ from pdalloc.simulation.statistics import interval
 
 ROOT = Path(__file__).resolve().parents[2]
 GRID = ROOT / "tests" / "data" / "queueing" / "decode_grid.csv"
-RESULTS = Path(__file__).resolve().parent / "results"
 SEED = 20261129
 REPLICATIONS = 4
 BARS = {"mean_tpot": 1.5, "itl_p99": 5.0}
@@ -251,14 +245,7 @@ def table(rows: list[Row]) -> list[Row]:
     return result
 
 
-def main(folder: Path = RESULTS) -> None:
-    """Write the tables."""
-    started = time.perf_counter()
+def tables() -> dict[str, list[Row]]:
+    """Errors by cell, and by family of cells."""
     rows = [*grid_rows(), *(row(cell) for cell in cells())]
-    write_csv(folder / "decode_cells.csv", rows)
-    write_csv(folder / "decode_accuracy.csv", table(rows))
-    print(f"{len(rows)} cells, {time.perf_counter() - started:.0f} s")
-
-
-if __name__ == "__main__":
-    main()
+    return {"decode_cells": rows, "decode_accuracy": table(rows)}

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from pdalloc.laws import Array, Atoms, Exponentials, StopLossLaw, constant
-from pdalloc.queueing.request_tpot import GammaMixture
+from pdalloc.queueing.gamma_mixture import GammaMixture
 from pdalloc.queueing.service import Service
 
 LOGNORMAL_CELLS = 20_000

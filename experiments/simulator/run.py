@@ -10,25 +10,18 @@ are. Names of tables or groups on the command line make those alone.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.manifest import commit, write_manifest
-from experiments.results import Row, write_csv
+from experiments.groups import Groups, Tables, run_groups
 from experiments.simulator import distserve, diverging, grids, measured_runs, peers, speed
-
-from pdalloc.errors import InputError
 
 RESULTS = Path(__file__).parent / "results"
 SEED = 1
-Tables = Mapping[str, Sequence[Row]]
 
 
 def diverging_tables() -> Tables:
@@ -71,7 +64,7 @@ def outside_tables() -> Tables:
     }
 
 
-GROUPS: Mapping[str, tuple[Callable[[], Tables], str]] = {
+GROUPS: Groups = {
     "diverging": (diverging_tables, ""),
     "speed": (speed_tables, ""),
     "peers": (peer_tables, "PDALLOC_PEERS"),
@@ -86,33 +79,8 @@ def _reference() -> Path:
 
 
 def main(folder: Path = RESULTS, chosen: Sequence[str] = ()) -> None:
-    """Write the tables of the ``chosen`` groups (all, by default), then the manifest.
-
-    The manifest keeps, for each group, the commit and the seconds of the run that made it.
-    """
-    unknown = sorted(set(chosen) - set(GROUPS))
-    if unknown:
-        raise InputError(f"no group {unknown[0]!r}; known: {', '.join(GROUPS)}")
-    started, made = time.perf_counter(), _made_before(folder)
-    for name, (make, variable) in GROUPS.items():
-        if chosen and name not in chosen:
-            continue
-        if variable and variable not in os.environ:
-            print(f"{name}: left as it is (needs {variable})")
-            continue
-        begun = time.perf_counter()
-        for table, rows in make().items():
-            print(write_csv(folder / f"{table}.csv", list(rows)).name)
-        made[name] = {**commit(), "seconds": round(time.perf_counter() - begun, 1)}
-        write_manifest(folder, SEED, started, {"groups": made})
-
-
-def _made_before(folder: Path) -> dict[str, Any]:
-    path = folder / "manifest.json"
-    if not path.is_file():
-        return {}
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")).get("groups", {})
-    return found
+    """Write the tables of the ``chosen`` groups (all, by default) and the manifest."""
+    run_groups(folder, SEED, GROUPS, chosen)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from pdalloc.errors import InputError
 from pdalloc.fleet import DECODE, PREFILL, Fleet, Role
 from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture, StopLossLaw, constant, total
 from pdalloc.queueing.decode import DecodeLaw, DecodeStation, DecodeWork, decode_work
-from pdalloc.queueing.decode_requests import ClassRequests
+from pdalloc.queueing.decode.requests import ClassRequests
 from pdalloc.queueing.delay_laws import delay_law
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.station import Station

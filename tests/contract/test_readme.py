@@ -70,6 +70,28 @@ def test_the_python_of_the_readme_uses_what_there_is() -> None:
     compile(block, "README.md", "exec")
 
 
+def test_every_arrival_process_and_option_of_the_rule_book_builds() -> None:
+    """The example of docs/simulation.md, its alternatives, and co-located serving by itself."""
+    text = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
+    (block,) = [
+        b.group() for b in INDENTED.finditer(text) if b.group().strip().startswith("traffic:")
+    ]
+    read = yaml.safe_load(inspect.cleandoc(block))
+    arrivals = [yaml.safe_load(found) for found in re.findall(r"\{process: [^}]+\}", block)]
+    assert {a["process"] for a in arrivals} == {"bursts", "profile", "trace", "sessions", "renewal"}
+    raw = scenario_block()
+    raw["traffic"][0] |= read["traffic"][0]
+    together = read["simulation"].pop("colocated")
+    for options in (read["simulation"], {"colocated": together}):
+        scenario = scenario_from_mapping(raw | {"simulation": options})
+        on = {name for name, value in vars(scenario.options).items() if value}
+        assert len(on) == len(options)
+    for process in arrivals:
+        raw["traffic"][0]["arrivals"] = process
+        (only,) = scenario_from_mapping(raw).system.workload.classes
+        assert only.process.rate == pytest.approx(20.0)
+
+
 def parse(line: str) -> Any:
     """Parse without running; the parameters by name."""
     _, name, *arguments = shlex.split(line)

@@ -16,8 +16,8 @@ import pytest
 
 from pdalloc.errors import InputError, UnsupportedError
 from pdalloc.fleet import Fleet, parse_fleet
-from pdalloc.planning import Answer, Effort, evaluate, judged, plan, repair
-from pdalloc.planning.judged import NOT_JUDGED
+from pdalloc.planning import Answer, Effort, evaluate, plan, repair, validated
+from pdalloc.planning.validated import NOT_VALIDATED
 from pdalloc.scenario import Scenario, load_scenario
 from pdalloc.simulation import fast
 from pdalloc.validation import Comparison
@@ -268,7 +268,7 @@ def test_a_stopped_repair_keeps_what_it_reached(
     made, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     """^C in the simulation of a fleet: the plan, or the fleet before, and a word about it."""
-    real, looks = judged.compared, list[Any]()
+    real, looks = validated.compared, list[Any]()
 
     def until_stopped(*arguments: Any) -> Any:
         if len(looks) == after:
@@ -382,7 +382,7 @@ def test_a_simulation_stopped_at_once_gives_the_plan(
 
     monkeypatch.setattr(fast, "replay", stopping)
     answer = plan(plain(made), simulate=True, effort=SMALL)
-    assert answer == planned.model_copy(update={"warnings": [*planned.warnings, NOT_JUDGED]})
+    assert answer == planned.model_copy(update={"warnings": [*planned.warnings, NOT_VALIDATED]})
 
 
 def plain(made) -> Scenario:

@@ -24,7 +24,7 @@ from pdalloc.laws import (
     convolve,
     total,
 )
-from pdalloc.queueing.request_tpot import GammaMixture
+from pdalloc.queueing.gamma_mixture import GammaMixture
 
 Array = NDArray[np.float64]
 LEVELS = [0.1, 0.5, 0.9, 0.95, 0.99, 0.999]

@@ -21,7 +21,7 @@ from scipy.special import ndtr
 from pdalloc.errors import PdallocError, UnstableError
 from pdalloc.laws import Atoms, Exponentials, StopLossLaw, Sum, constant
 from pdalloc.queueing.delay_laws.kingman import Kingman
-from pdalloc.queueing.request_tpot import GammaMixture
+from pdalloc.queueing.gamma_mixture import GammaMixture
 from pdalloc.queueing.single_server import SingleServerWait
 from pdalloc.queueing.station import station
 

@@ -12,8 +12,8 @@ from pdalloc.fleet import ROLES, Fleet, parse_fleet
 from pdalloc.planning.answer import Answer
 from pdalloc.planning.assembly import answer_of
 from pdalloc.planning.effort import SEED, Effort
-from pdalloc.planning.judged import Progress, judged
 from pdalloc.planning.repair import repaired
+from pdalloc.planning.validated import Progress, validated
 from pdalloc.scenario import Scenario
 
 NO_STEADY_STATE = (
@@ -50,7 +50,7 @@ def plan(
         return answer
     if repair:
         return repaired(scenario, problem, answer, effort or Effort(), seed, progress)
-    return judged(scenario, problem, answer, effort or Effort(), seed, progress)
+    return validated(scenario, problem, answer, effort or Effort(), seed, progress)
 
 
 def evaluate(
@@ -83,7 +83,7 @@ def evaluate(
         return answer
     if check.prediction is None:
         return answer.model_copy(update={"warnings": [*answer.warnings, NO_STEADY_STATE]})
-    return judged(scenario, problem, answer, effort or Effort(), seed, progress)
+    return validated(scenario, problem, answer, effort or Effort(), seed, progress)
 
 
 def _check_apart(scenario: Scenario) -> None:

@@ -17,8 +17,8 @@ from pdalloc.fleet import Fleet, parse_fleet
 from pdalloc.planning.answer import Answer
 from pdalloc.planning.assembly import answer_of
 from pdalloc.planning.effort import Effort
-from pdalloc.planning.judged import (
-    NOT_JUDGED,
+from pdalloc.planning.validated import (
+    NOT_VALIDATED,
     Progress,
     compared,
     predictions,
@@ -90,7 +90,7 @@ def repaired(
                 raise InfeasibleError(_gave_up(f"{MOST_ADDED} more replicas are not enough", found))
             fleet, found = _next(judge, problem, fleet, found)
     except KeyboardInterrupt:
-        stopped = [STOPPED if found else NOT_JUDGED]
+        stopped = [STOPPED if found else NOT_VALIDATED]
     except InfeasibleError as error:
         reason = str(error)
     reached = _reached(scenario, problem, answer, seed, planned, fleet)

@@ -1,4 +1,7 @@
-r"""The batch law: continuous batching as a processor-sharing queue with its own speed.
+r"""The batch law on one page: continuous batching as processor sharing with its own speed.
+
+Predictions use :mod:`pdalloc.queueing.decode`, which adds contexts, bursts and dispatch; this
+plain case is what theorems speak of and what the larger law is tested against.
 
 With k requests decoding, one iteration takes t(k) seconds and gives each of them a token.
 Requests arrive Poisson(:math:`\lambda`) per replica and need L iterations. The stationary

@@ -62,7 +62,7 @@ class LatticeLaw(Atoms):
 
 def gap_law(mean: float, scv: float, gaps: Gaps = "gamma") -> StopLossLaw:
     """Law of a gap of ``mean`` seconds with squared coefficient of variation ``scv``."""
-    from pdalloc.queueing.request_tpot import GammaMixture
+    from pdalloc.queueing.gamma_mixture import GammaMixture
 
     if scv <= 0.0:
         return constant(mean)

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from experiments.results import Row, read_csv
 
-CELLS, TABLE = (
-    read_csv(experiment.RESULTS / name) for name in ("decode_cells.csv", "decode_accuracy.csv")
-)
+RESULTS = Path(experiment.__file__).parent / "results"
+CELLS, TABLE = (read_csv(RESULTS / name) for name in ("decode_cells.csv", "decode_accuracy.csv"))
 
 
 def column(rows: list[dict[str, str]], name: str) -> np.ndarray:

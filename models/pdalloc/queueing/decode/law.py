@@ -23,12 +23,12 @@ import numpy as np
 from pdalloc.laws import Array, Atoms, Exponentials, Law, StopLossLaw, constant
 from pdalloc.queueing.decode.batches import Batches, batches
 from pdalloc.queueing.decode.contexts import contexts
+from pdalloc.queueing.decode.groups import group_requests
 from pdalloc.queueing.decode.operating import OperatingPoint
 from pdalloc.queueing.decode.skewed import SkewedLaw, blurred, cumulants
 from pdalloc.queueing.decode.spread import POOLED, Spread, spread
 from pdalloc.queueing.decode.station import DecodeStation
 from pdalloc.queueing.decode.waiting import Waiting
-from pdalloc.queueing.request_tpot import group_requests
 
 IDLE = 1e-12
 """Requests in a replica's batch below which it is idle."""

@@ -1,4 +1,4 @@
-"""A plan before its judge: simulated latencies beside the predicted ones."""
+"""A plan validated: simulated latencies beside the predicted ones."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pdalloc.validation import Comparison, validate
 
 Progress = Callable[[int, int], None]
 """Called with (done, total) while something long runs."""
-NOT_JUDGED = "the simulation was stopped before two replications were done; nothing is simulated"
+NOT_VALIDATED = "the simulation was stopped before two replications were done; nothing is simulated"
 
 
-def judged(
+def validated(
     scenario: Scenario,
     problem: AllocationProblem,
     answer: Answer,
@@ -36,7 +36,7 @@ def judged(
             scenario, problem, fleet, predictions(scenario, answer), effort, seed, progress
         )
     except KeyboardInterrupt:
-        return answer.model_copy(update={"warnings": [*answer.warnings, NOT_JUDGED]})
+        return answer.model_copy(update={"warnings": [*answer.warnings, NOT_VALIDATED]})
     unseen = effort.unseen(scenario.system, scenario.options)
     answer = answer.model_copy(update={"warnings": [*answer.warnings, *unseen]})
     done = min(c.replications for c in found)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from pdalloc.laws import Atoms
 from pdalloc.queueing.decode import DecodeLaw, DecodeStation, decode_work
+from pdalloc.queueing.decode.groups import GROUPS, SHIFTS
+from pdalloc.queueing.decode.requests import ClassRequests
 from pdalloc.queueing.decode.skewed import SkewedLaw
-from pdalloc.queueing.decode_requests import ClassRequests
-from pdalloc.queueing.request_tpot import GROUPS, SHIFTS
 
 Array = NDArray[np.float64]
 A, B = 40.0, 1.0

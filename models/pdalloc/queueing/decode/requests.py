@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from pdalloc.laws import Array, Atoms, Mixture, StopLossLaw
+from pdalloc.queueing.decode.groups import group_requests
 from pdalloc.queueing.decode.law import SKEW_LEFT, DecodeLaw
 from pdalloc.queueing.decode.skewed import SkewedLaw, cumulants
-from pdalloc.queueing.request_tpot import group_requests
 
 BOUNDARY_POINTS = 4
 """Equally likely points of the wait for a step boundary."""

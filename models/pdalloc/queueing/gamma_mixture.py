@@ -1,4 +1,4 @@
-"""Gamma mixtures, and requests grouped with their like: what laws of TPOT are made of."""
+"""Mixtures of gamma laws: smooth service times of several kinds of requests."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pdalloc.laws import Array, StopLossLaw, check_level
 
 NO_SPREAD = 1e-12
 """A squared coefficient of variation below this is a point mass."""
-GROUPS = 16
-"""Requests are grouped into this many classes of like length."""
-SHIFTS = 6
-"""Within a group of like length, requests are grouped into this many of like first gap."""
 
 
 @dataclass(frozen=True)
@@ -96,31 +91,3 @@ def _gamma_stop_loss(x: Array, m: float, v: float) -> Array:
     shape, scale = m**2 / v, v / m
     values: Array = m * gammaincc(shape + 1, x / scale) - x * gammaincc(shape, x / scale)
     return values
-
-
-def group_requests(
-    keys: tuple[Array, Array], weight: Array, values: tuple[Array, ...]
-) -> tuple[Array, list[Array]]:
-    """(weights, means of each of ``values``) of GROUPS x SHIFTS groups of like requests.
-
-    Requests are grouped by the first key, then by the second; arrays (n,) in, (groups,) out.
-    """
-    group = _equal_parts(keys[0], weight, GROUPS)
-    if np.ptp(keys[1]) > 0.0:
-        for g in range(GROUPS):
-            mine = group == g
-            if mine.any():
-                part = _equal_parts(keys[1][mine], weight[mine] / weight[mine].sum(), SHIFTS)
-                group[mine] = g + GROUPS * part
-    mass = np.bincount(group, weight)
-    used = mass > 0
-    means = [np.bincount(group, weight * x)[used] / mass[used] for x in values]
-    return np.asarray(mass[used], float), means
-
-
-def _equal_parts(values: Array, weight: Array, parts: int) -> NDArray[np.intp]:
-    """Index 0..parts-1 of each value when sorted values are cut into equal weights; (n,)."""
-    order = np.argsort(values, kind="stable")
-    middle = np.empty_like(weight)
-    middle[order] = np.cumsum(weight[order]) - weight[order] / 2
-    return np.minimum(middle * parts, parts - 1).astype(np.intp)

@@ -1,0 +1,69 @@
+"""What the README says of the simulator and of plans is what the results say."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from experiments.results import read_csv
+
+pytestmark = pytest.mark.pipeline
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "experiments" / "simulator" / "results"
+README = (ROOT / "README.md").read_text("utf-8").replace("\n", " ")
+
+
+def test_speed_and_agreement_are_those_of_the_results():
+    text = README
+    fleets = read_csv(RESULTS / "speed_fleets.csv")
+    speed = {
+        row["fleet"]: float(row["all_percentiles_requests_per_cpu_s"])
+        for row in fleets
+        if row["decode_step"] == "affine"
+    }
+    for fleet in ("4P4D", "64P64D"):
+        (said,) = re.findall(rf"([0-9.]+) million (?:requests per CPU-second )?at {fleet}", text)
+        assert float(said) == round(speed[fleet] / 1e6, 1)
+    peers = [row for row in read_csv(RESULTS / "peers.csv") if row["models"] == "P/D"]
+    assert len(peers) >= 3 and all(row["status"] == "run" for row in peers)
+    (said,) = re.findall(r"at least ([0-9,]+) times as many as any public P/D simulator", text)
+    least = min(float(row["ratio"]) for row in peers)
+    assert int(said.replace(",", "")) == int(least // 100 * 100) >= 100
+    options = [
+        float(row["all_percentiles_requests_per_cpu_s"])
+        for row in read_csv(RESULTS / "speed_options.csv")
+        if row["option"] != "none"
+    ]
+    (low, high) = re.findall(r"with options ([0-9.]+) to ([0-9.]+) million", text)[0]
+    assert (float(low), float(high)) == (round(min(options) / 1e6, 2), round(max(options) / 1e6, 1))
+    (most,) = re.findall(r"simulator to ([0-9e-]+) ms", text)
+    errors = [float(row["greatest_error_ms"]) for row in read_csv(RESULTS / "distserve.csv")[:3]]
+    assert max(errors) <= float(most)
+    (percent,) = re.findall(r"real co-located runs within (\d+) % in mean", text)
+    means = [
+        abs(float(row["error_percent"]))
+        for row in read_csv(RESULTS / "measured_runs.csv")
+        if (row["requests"], row["statistic"]) == ("left out", "mean")
+        and row["metric"] in ("ttft", "tpot", "e2e")
+    ]
+    assert means and max(means) <= float(percent)
+
+
+def test_validation_is_told_as_it_came_out():
+    summary = read_csv(ROOT / "experiments" / "validation" / "results" / "summary.csv")
+    (row,) = [r for r in summary if r["feature"] == "all"]
+    said = re.search(
+        r"Of (\d+) random plans ([0-9.]+) % are within one point of their simulated attainment, "
+        r"the worst promises ([0-9.]+) points too much",
+        README,
+    )
+    assert said is not None
+    assert [float(x) for x in said.groups()] == [
+        float(row["cases"]),
+        float(row["within_1_point_percent"]),
+        round(float(row["greatest_over_promise_points"]), 1),
+    ]
