@@ -138,7 +138,7 @@ def test_a_peer_without_its_program_fails_in_one_line(tmp_path: Path) -> None:
 
 
 def test_queues_print_their_customers_first() -> None:
-    assert ciw.finished("a warning\n3000 0.71 4.5\n", Path()) == 3000
+    assert ciw.PEER.finished("a warning\n3000 0.71 4.5\n", Path()) == 3000
 
 
 def test_blis_counts_the_requests_of_the_cluster(tmp_path: Path) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from experiments.simulator.peers.queue_peer import queue_peer
 
-from experiments.simulator.peers.cases import queue_case
-from experiments.simulator.peers.peer import Command, Peer, Places
-
-SERVERS, UTILISATION = 4, 0.8
 DRIVER = """
 import random
 import sys
@@ -41,27 +37,4 @@ waits.sort()
 print(len(waits), sum(waits) / len(waits), waits[int(0.99 * len(waits))])
 """
 
-
-def command(places: Places, work: Path, requests: int) -> Command:
-    """The driver, which sorts the waits as well."""
-    return Command(
-        (places.python, "-c", DRIVER, str(requests), str(SERVERS), str(UTILISATION)), work, {}
-    )
-
-
-def finished(output: str, work: Path) -> int:
-    """The first number of the last line."""
-    return int(output.split("\n")[-2].split()[0])
-
-
-PEER = Peer(
-    name="SimPy",
-    source="PyPI: simpy",
-    models="queue",
-    case="M/M/4, rho 0.8; mean and P99 of the wait",
-    same=lambda: queue_case(SERVERS, UTILISATION),
-    requests=200_000,
-    command=command,
-    finished=finished,
-    distribution="simpy",
-)
+PEER = queue_peer("SimPy", DRIVER, 200_000)
