@@ -22,108 +22,23 @@ averages over long stays (reference: Poisson in, Poisson out errs -6 to -1 % aft
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from pdalloc.errors import InputError
-from pdalloc.fleet import DECODE, PREFILL, Fleet, Role
+from pdalloc.fleet import DECODE, PREFILL
 from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture, StopLossLaw, constant, total
+from pdalloc.prediction.spread import NOISY_CELLS, SPREAD_CELLS, KnownMean, spread
+from pdalloc.prediction.states import DecodeState, PrefillState
 from pdalloc.queueing.decode import DecodeLaw, DecodeStation, DecodeWork, decode_work
-from pdalloc.queueing.decode.requests import ClassRequests
 from pdalloc.queueing.delay_laws import delay_law
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.station import Station
 from pdalloc.queueing.thinned import thinned_wait
 from pdalloc.system import ReplicaType, System
 from pdalloc.workload.traffic import RequestMix
-
-PoolKey = tuple[Role, str]
-
-SPREAD_CELLS = (24, 200)
-"""Cells of probability, least and most, that carry the spread of a request's decode time."""
-NOISY_CELLS = 6
-"""The least under exponential prefill noise, which blurs them."""
-SPREAD_POINTS = 1000
-"""Cells over all kinds of requests, where these are few."""
-SPREAD_END = 3.3
-"""Standard deviations from the mean at which the outermost cells begin."""
-
-
-@cache
-def spread_cells(kinds: int, least: int = SPREAD_CELLS[0]) -> Array:
-    """Edges of cells of probability, 0 to 1, evenly apart on a normal law's axis."""
-    cells = min(max(SPREAD_POINTS // kinds, least), SPREAD_CELLS[1])
-    inner = ndtr(np.linspace(-SPREAD_END, SPREAD_END, cells - 1))
-    edges: Array = np.concatenate([[0.0], inner, [1.0]])
-    return edges
-
-
-@cache
-def spread_nodes(kinds: int, least: int = SPREAD_CELLS[0]) -> tuple[Array, Array]:
-    """Means of a standard normal law in each cell and their weights; mean 0, variance 1."""
-    edges = spread_cells(kinds, least)
-    weights = np.diff(edges)
-    density = np.exp(-0.5 * ndtri(edges) ** 2) / np.sqrt(2.0 * np.pi)
-    nodes = -np.diff(density) / weights  # E[Z | cell]
-    return nodes / np.sqrt(weights @ nodes**2), weights
-
-
-@dataclass(frozen=True)
-class PrefillState:
-    """A prefill pool: its station, and the law of the wait of its requests, seconds."""
-
-    replica_type: ReplicaType
-    station: Station
-    wait: Law
-
-    @property
-    def rate(self) -> float:
-        """Requests/s on one replica."""
-        return self.station.rate / self.station.servers
-
-    @property
-    def replicas(self) -> int:
-        """Replicas of the pool."""
-        return self.station.servers
-
-    @property
-    def service(self) -> Service:
-        """Law of a prefill, seconds."""
-        return self.station.service
-
-    @property
-    def utilisation(self) -> float:
-        """Share of time a replica is busy."""
-        return self.station.utilisation
-
-
-@dataclass(frozen=True)
-class DecodeState:
-    """A decode pool of ``replicas``; under random dispatch its law is that of one of them."""
-
-    replica_type: ReplicaType
-    replicas: int
-    law: DecodeLaw
-
-    @property
-    def rate(self) -> float:
-        """Requests/s on one replica."""
-        return self.law.rate
-
-    @cached_property
-    def requests(self) -> ClassRequests:
-        """What requests of a class see of it."""
-        return ClassRequests(self.law)
-
-    @property
-    def utilisation(self) -> float:
-        """Offered requests/s over the most the replicas can serve."""
-        return self.law.utilisation
 
 
 @dataclass(frozen=True)
@@ -225,7 +140,7 @@ class Predictor:
         extra = np.zeros_like(moved) if rule == "prefill" else moved
         parts: list[Law] = [p.wait, self._service(p.replica_type, mix, extra)]
         if rule == "decode":
-            parts.append(_KnownMean(d.law.first_token, d.law.mean_first_token))
+            parts.append(KnownMean(d.law.first_token, d.law.mean_first_token))
         return total(parts)
 
     def _e2e(self, mix: RequestMix, p: PrefillState, d: DecodeState) -> Law:
@@ -247,9 +162,9 @@ class Predictor:
             extra = moved[decoding] + steps * d.requests.mean_steps(steps, some.prompt + made)
             noisy = p.replica_type.latency.prefill_noise != "none"
             cells = NOISY_CELLS if noisy else SPREAD_CELLS[0]
-            many, points = _spread(some, extra, steps, d, cells)
+            many, points = spread(some, extra, steps, d, cells)
             stay = self._service(p.replica_type, many, points)
-            entry = _KnownMean(d.law.entry, d.law.mean_entry)
+            entry = KnownMean(d.law.entry, d.law.mean_entry)
             laws.append(total([p.wait, stay, entry]))
             shares.append(float(mix.weight[decoding].sum()))
         return laws[0] if len(laws) == 1 else Mixture(tuple(laws), tuple(shares))
@@ -261,7 +176,7 @@ class Predictor:
         if rule == "decode" or later is None:
             return d.law.itl
         first = 1.0 / float(later.weight @ (later.output - 1.0))
-        parts: list[Law] = [d.law.itl, _KnownMean(d.law.entry, d.law.mean_entry)]
+        parts: list[Law] = [d.law.itl, KnownMean(d.law.entry, d.law.mean_entry)]
         if rule == "prefill":
             parts.append(Atoms(self.system.transfer_seconds(later), later.weight))
         return Mixture((d.law.itl, total(parts)), (1.0 - first, first))
@@ -283,76 +198,3 @@ class Predictor:
     def _made_before(self) -> float:
         """Output tokens that a request holds when its decoding starts."""
         return 0.0 if self.system.first_token == "decode" else 1.0
-
-
-def _spread(
-    mix: RequestMix, mean: Array, steps: Array, d: DecodeState, cells: int
-) -> tuple[RequestMix, Array]:
-    """Each request of ``mix`` at points of its decode time: (the points' mix, seconds); (n m,).
-
-    ``mean`` seconds and ``steps`` per request, (n,); ``cells`` of them at least. Normal points
-    with the third cumulant of their law (Cornish and Fisher 1938).
-    """
-    variance, scale = d.requests.spread(steps)
-    deviation = np.sqrt(variance)
-    skew = 2.0 * scale / np.maximum(deviation, 1e-300)
-    nodes, weights = spread_nodes(len(steps), cells)
-    off = nodes + skew[:, None] / 6.0 * (nodes**2 - 1.0)
-    seconds = np.maximum(mean[:, None] + (steps * deviation)[:, None] * off, 0.0)
-    many = mix.repeated(len(nodes))
-    return replace(many, weight=np.outer(mix.weight, weights).ravel()), seconds.ravel()
-
-
-@dataclass(frozen=True)
-class _KnownMean(Law):
-    """``law`` with its mean known better than its points give it, seconds."""
-
-    law: Law
-    known: float
-
-    @property
-    def mean(self) -> float:
-        return self.known
-
-    def _horizon_guess(self) -> float:
-        return self.law._horizon_guess()
-
-    def lattice(self, step: float, points: int) -> Array:
-        return self.law.lattice(step, points)
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """States of every pool of a fleet under given shares, and the laws on its paths."""
-
-    predictor: Predictor
-    fleet: Fleet
-    rates: Mapping[PoolKey, float]
-    prefill: Mapping[str, PrefillState]
-    decode: Mapping[str, DecodeState]
-
-    def state(self, role: Role, replica_type: str) -> PrefillState | DecodeState | None:
-        """State of one replica of a pool; None where it carries no traffic."""
-        if role == PREFILL:
-            return self.prefill.get(replica_type)
-        return self.decode.get(replica_type)
-
-    def paths(self) -> list[tuple[PrefillState, DecodeState]]:
-        """Every (prefill, decode) pair of types that carries traffic."""
-        return [(p, d) for p in self.prefill.values() for d in self.decode.values()]
-
-
-def predict(predictor: Predictor, fleet: Fleet, rates: Mapping[PoolKey, float]) -> Prediction:
-    """States of ``fleet`` when pool (role, type) is offered ``rates`` requests/s in all.
-
-    Pools with rate 0 carry no traffic and are left out of the paths. Raises UnstableError
-    when a pool is offered more than it can serve.
-    """
-    types = predictor.system.replica_types
-    used = [pool for pool in fleet.pools if rates[pool.role, pool.replica_type] > 0]
-    states: dict[Role, dict[str, Any]] = {PREFILL: {}, DECODE: {}}
-    for pool in used:
-        name, n = pool.replica_type, pool.replicas
-        state = predictor.prefill if pool.role == PREFILL else predictor.decode
-        states[pool.role][name] = state(types[name], rates[pool.role, name] / n, n)
-    return Prediction(predictor, fleet, rates, states[PREFILL], states[DECODE])
