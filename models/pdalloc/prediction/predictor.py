@@ -15,13 +15,15 @@ with n decode iterations of mean :math:`\bar t`. The wait is convolved with the 
 other rules a pool is one station whose law depends on how many replicas it has.
 
 **Arrivals.** A pool that gets a share p of the workload's requests sees gaps of SCV 1 + p (c_a^2
-- 1) (thinning; Cox 1962, "Renewal Theory", section 8.5). The same is taken for decode: what
-leaves a stable prefill pool has the long-run dispersion of what arrives, and a decode batch
-averages over long stays (reference: Poisson in, Poisson out errs -6 to -1 % after a random split).
+- 1) (thinning; Cox 1962, "Renewal Theory", section 8.5). Decode gets what leaves prefill: where
+the prefill pools are known (:func:`.predict`), as :mod:`pdalloc.queueing.departures` has it, but
+never more irregular than what came; where they are not yet (:mod:`pdalloc.capacity`), as it came.
+So a plan is never more hopeful than the prediction of its fleet.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -30,10 +32,11 @@ import numpy as np
 from pdalloc.errors import InputError
 from pdalloc.fleet import DECODE, PREFILL
 from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture, StopLossLaw, constant, total
-from pdalloc.prediction.spread import NOISY_CELLS, SPREAD_CELLS, KnownMean, spread
+from pdalloc.prediction.spread import NOISY_CELLS, SPREAD_CELLS, KnownMean, Stretched, spread
 from pdalloc.prediction.states import DecodeState, PrefillState
 from pdalloc.queueing.decode import DecodeLaw, DecodeStation, DecodeWork, decode_work
 from pdalloc.queueing.delay_laws import delay_law
+from pdalloc.queueing.departures import Leaving, Spectrum, departures, renewal_spectrum, thinned
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.station import Station
 from pdalloc.queueing.thinned import thinned_wait
@@ -91,8 +94,24 @@ class Predictor:
             wait = delay_law(station).wait
         return PrefillState(replica_type, station, wait)
 
-    def decode(self, replica_type: ReplicaType, rate: float, replicas: int = 1) -> DecodeState:
-        """As :meth:`prefill` for decode; UnstableError beyond what the replicas can serve."""
+    def served(self, pools: Iterable[PrefillState]) -> Spectrum:
+        """Spectrum of all requests that leave ``pools``, the workload's prefill pools."""
+        whole = self.system.workload
+        came = renewal_spectrum(whole.rate, whole.arrival_scv)
+        left = departures([Leaving(p.station, p.offered / whole.rate) for p in pools], came)
+        return lambda frequency: np.minimum(left(frequency), came(frequency))
+
+    def decode(
+        self,
+        replica_type: ReplicaType,
+        rate: float,
+        replicas: int = 1,
+        served: Spectrum | None = None,
+    ) -> DecodeState:
+        """As :meth:`prefill` for decode; UnstableError beyond what the replicas can serve.
+
+        ``served``: what leaves prefill; None where that is not known.
+        """
         rule = self.system.dispatch[DECODE]
         together = 1 if rule == "random" else replicas
         offered = rate * together
@@ -104,6 +123,7 @@ class Predictor:
             replica_type.batch_limit(self.context),
             rule,
             self.arrival_scv(offered),
+            served and thinned(served, min(offered / self.system.workload.rate, 1.0)),
         )
         return DecodeState(replica_type, replicas, DecodeLaw(station))
 
@@ -162,12 +182,26 @@ class Predictor:
             extra = moved[decoding] + steps * d.requests.mean_steps(steps, some.prompt + made)
             noisy = p.replica_type.latency.prefill_noise != "none"
             cells = NOISY_CELLS if noisy else SPREAD_CELLS[0]
-            many, points = spread(some, extra, steps, d, cells)
+            echo = self.echo(p, d, steps)
+            extra = extra - steps * echo * p.wait.mean  # comes back with the wait, below
+            explained = echo**2 * p.wait.variance
+            many, points = spread(some, extra, steps, d, cells, explained)
             stay = self._service(p.replica_type, many, points)
             entry = KnownMean(d.law.entry, d.law.mean_entry)
-            laws.append(total([p.wait, stay, entry]))
+            wait = Stretched(p.wait, 1.0 + float(some.weight @ (steps * echo)))
+            laws.append(total([wait, stay, entry]))
             shares.append(float(mix.weight[decoding].sum()))
         return laws[0] if len(laws) == 1 else Mixture(tuple(laws), tuple(shares))
+
+    def echo(self, p: PrefillState, d: DecodeState, steps: Array) -> Array:
+        """Seconds more per step, of requests of ``steps`` (n,), per second waited for prefill.
+
+        Never less than none: that short waits go with long steps is left out.
+        """
+        share = d.rate / self.system.workload.rate
+        leaving = Leaving(p.station, 1.0)
+        found = d.law.echo(steps, lambda frequency: share * leaving.echo(frequency))
+        return np.maximum(found, 0.0)
 
     def _itl(self, mix: RequestMix, d: DecodeState) -> Law:
         """Token-weighted: under ``prefill`` and ``transfer`` first gaps hold the entry too."""

@@ -27,6 +27,11 @@ class PrefillState:
         return self.station.rate / self.station.servers
 
     @property
+    def offered(self) -> float:
+        """Requests/s to the whole pool."""
+        return self.station.rate
+
+    @property
     def replicas(self) -> int:
         """Replicas of the pool."""
         return self.station.servers
