@@ -183,12 +183,14 @@ class Predictor:
             noisy = p.replica_type.latency.prefill_noise != "none"
             cells = NOISY_CELLS if noisy else SPREAD_CELLS[0]
             echo = self.echo(p, d, steps)
-            extra = extra - steps * echo * p.wait.mean  # comes back with the wait, below
-            explained = echo**2 * p.wait.variance
-            many, points = spread(some, extra, steps, d, cells, explained)
+            longer = float(some.weight @ (steps * echo))
+            # a wait stretched for all alike keeps each request's mean and variance
+            extra = extra - longer * p.wait.mean
+            explained = ((1.0 + longer) ** 2 - 1.0 - 2.0 * steps * echo) * p.wait.variance
+            many, points = spread(some, extra, steps, d, cells, explained / steps**2)
             stay = self._service(p.replica_type, many, points)
             entry = KnownMean(d.law.entry, d.law.mean_entry)
-            wait = Stretched(p.wait, 1.0 + float(some.weight @ (steps * echo)))
+            wait = Stretched(p.wait, 1.0 + longer)
             laws.append(total([wait, stay, entry]))
             shares.append(float(mix.weight[decoding].sum()))
         return laws[0] if len(laws) == 1 else Mixture(tuple(laws), tuple(shares))
