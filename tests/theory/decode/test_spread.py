@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pdalloc.queueing.decode.spread import _whole_clump, renewal_spectrum, replica_spectrum, spread
+from pdalloc.queueing.decode.spread import _whole_clump, replica_spectrum, spread
+from pdalloc.queueing.departures import renewal_spectrum
 
 RATE = 3.0
 

@@ -120,7 +120,9 @@ def _without_feedback(
     free = kernel.at(shared.step, 1e-9 * rate, slopes, None).moments  # no feedback to speak of
     # E[N^2]/E[N] of those who come between two boundaries
     arrivals = replica_spectrum(station)
-    irregular = 1.0 if arrivals is None else float(arrivals(np.array([r / shared.step]))[0])
+    irregular = 1.0  # bursts are the pool's
+    if arrivals is not None:
+        irregular = min(float(arrivals(np.array([r / shared.step]))[0]), 1.0)
     mean = shared.batch / station.work.mean_steps
     clump = max(irregular + mean, _whole_clump(mean))
     share = (1.0 - 1.0 / r) * (1.0 - ALTERNATING / r**2) * clump
