@@ -36,7 +36,7 @@ from pdalloc.prediction.spread import NOISY_CELLS, SPREAD_CELLS, KnownMean, Stre
 from pdalloc.prediction.states import DecodeState, PrefillState
 from pdalloc.queueing.decode import DecodeLaw, DecodeStation, DecodeWork, decode_work
 from pdalloc.queueing.delay_laws import delay_law
-from pdalloc.queueing.departures import Leaving, Spectrum, departures, renewal_spectrum, thinned
+from pdalloc.queueing.departures import Leaving, Stream, renewal_spectrum, served
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.station import Station
 from pdalloc.queueing.thinned import thinned_wait
@@ -94,19 +94,18 @@ class Predictor:
             wait = delay_law(station).wait
         return PrefillState(replica_type, station, wait)
 
-    def served(self, pools: Iterable[PrefillState]) -> Spectrum:
-        """Spectrum of all requests that leave ``pools``, the workload's prefill pools."""
+    def served(self, pools: Iterable[PrefillState]) -> Stream:
+        """All requests that leave ``pools``, the workload's prefill pools."""
         whole = self.system.workload
         came = renewal_spectrum(whole.rate, whole.arrival_scv)
-        left = departures([Leaving(p.station, p.offered / whole.rate) for p in pools], came)
-        return lambda frequency: np.minimum(left(frequency), came(frequency))
+        return served([Leaving(p.station, p.offered / whole.rate) for p in pools], came)
 
     def decode(
         self,
         replica_type: ReplicaType,
         rate: float,
         replicas: int = 1,
-        served: Spectrum | None = None,
+        served: Stream | None = None,
     ) -> DecodeState:
         """As :meth:`prefill` for decode; UnstableError beyond what the replicas can serve.
 
@@ -115,6 +114,9 @@ class Predictor:
         rule = self.system.dispatch[DECODE]
         together = 1 if rule == "random" else replicas
         offered = rate * together
+        mine = None
+        if served is not None:
+            mine = served.thinned(min(offered / self.system.workload.rate, 1.0))
         station = DecodeStation(
             offered,
             replica_type.latency.step_seconds,
@@ -123,9 +125,10 @@ class Predictor:
             replica_type.batch_limit(self.context),
             rule,
             self.arrival_scv(offered),
-            served and thinned(served, min(offered / self.system.workload.rate, 1.0)),
+            mine.spectrum if mine else None,
         )
-        return DecodeState(replica_type, replicas, DecodeLaw(station))
+        lean = mine.lean if mine else None
+        return DecodeState(replica_type, replicas, DecodeLaw(station), lean)
 
     def _pool_service(self, r: ReplicaType) -> Service:
         """Law of prefill time of a random request; kept, as its numerics are."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from pdalloc.laws import Law
+from pdalloc.laws import Array, Law
 from pdalloc.queueing.decode import DecodeLaw
 from pdalloc.queueing.decode.requests import ClassRequests
 from pdalloc.queueing.service import Service
@@ -49,11 +50,15 @@ class PrefillState:
 
 @dataclass(frozen=True)
 class DecodeState:
-    """A decode pool of ``replicas``; under random dispatch its law is that of one of them."""
+    """A decode pool of ``replicas``; under random dispatch its law is that of one of them.
+
+    ``lean``: what prefill does to the skewness of its arrivals, by seconds (n,).
+    """
 
     replica_type: ReplicaType
     replicas: int
     law: DecodeLaw
+    lean: Callable[[Array], Array] | None = None
 
     @property
     def rate(self) -> float:
@@ -63,7 +68,7 @@ class DecodeState:
     @cached_property
     def requests(self) -> ClassRequests:
         """What requests of a class see of it."""
-        return ClassRequests(self.law)
+        return ClassRequests(self.law, self.lean)
 
     @property
     def utilisation(self) -> float:

@@ -9,9 +9,8 @@ servers give out work at their own pace, which in heavy traffic is the law of Wh
           W(\omega) = \Re \frac{2}{1 + \sqrt{1 + 2 i \omega \theta}}, \quad
           \theta = \frac{\rho^2 (c_a^2 + c_s^2)}{(1-\rho)^2 \lambda},
 
-F_s the spectrum of a server that is always busy. W is the transform of their weight w*(t), short
-in this form: w* holds the correlation function c*(t) of reflected Brownian motion, and -dc*/dt has
-the transform h^2 with h(s) = 2/(1 + (1 + 2s)^(1/2)).
+F_s the spectrum of a server that is always busy; W is the transform of their weight w*(t)
+(:mod:`.reflected`, which also has c*(t) and h(s)).
 Simulated (gamma gaps and services, c 1 to 50, rho .45 to .92, c_a^2 1 to 3.2): within about 20 %
 where decode hears it, below a tenth of the arrival rate.
 
@@ -19,6 +18,14 @@ where decode hears it, below a tenth of the arrival rate.
 gives Cov(W, departures in the next t) = lambda Var W (1 - c*(t/theta)), and in the last t this
 times kappa = (c_a^2 - c_s^2)/(c_a^2 + c_s^2): 0 for M/M/1, as it must (Burke 1956), 1 for constant
 service. So a long TTFT and a long TPOT come together.
+
+**Lean.** A queue clips peaks and lets gaps pass. Over a time t = theta u, with a = c_a^2/(c_a^2 +
+c_s^2) and D = -(1 - a) X - L + noise, X the free path and L the idle time, the skewness of D is
+
+.. math:: -\frac{a (2a - 1)\,g(u)}{[a w^* + (1-a)(1-w^*)]^{3/2}}, \qquad
+          g = E(L - EL)^3 / u^{3/2}
+
+(0 for M/M/1, as it must). The skewness of Poisson counts is not in it.
 
 * W. Whitt, W. You (2018), "Heavy-traffic limit of the GI/GI/1 stationary departure process and its
   variance function", Stochastic Systems 8, 143-165
@@ -33,12 +40,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pdalloc.laws import Array
+from pdalloc.queueing.reflected import Complex, kept_variance, memory, third
 from pdalloc.queueing.station import Station
 
-Complex = NDArray[np.complex128]
 Spectrum = Callable[[Array], Array]
 """F at angular frequencies per second."""
 
@@ -93,11 +99,25 @@ class Leaving:
         return values
 
     def _memory(self, frequency: Array) -> Complex:
-        """h at s = i w theta."""
+        return memory(frequency * self._relaxation)
+
+    @property
+    def _relaxation(self) -> float:
+        """theta, seconds."""
         station, (together, arrival_scv) = self.station, self._apart()
         rate, rho = station.rate * together / station.servers, station.utilisation
-        theta = rho**2 * (arrival_scv + station.service.scv) / ((1.0 - rho) ** 2 * rate)
-        values: Complex = 2.0 / (1.0 + np.sqrt(1.0 + 2j * frequency * theta))
+        both = arrival_scv + station.service.scv
+        return max(rho**2 * both / ((1.0 - rho) ** 2 * rate), 1e-300)
+
+    def lean(self, time: Array) -> Array:
+        """Skewness of what leaves in ``time`` seconds, over that of the arrivals; (n,)."""
+        station, (together, arrival_scv) = self.station, self._apart()
+        a = arrival_scv / max(arrival_scv + station.service.scv, 1e-300)
+        u = time / self._relaxation
+        kept = kept_variance(u)
+        least = (a * kept + (1.0 - a) * (1.0 - kept)) ** 1.5
+        queues = station.servers / together
+        values: Array = -a * (2.0 * a - 1.0) * third(u) / (least * math.sqrt(queues))
         return values
 
     def echo(self, frequency: Array) -> Complex:
@@ -147,6 +167,40 @@ def departures(pools: Sequence[Leaving], arrivals: Spectrum) -> Spectrum:
         return np.maximum(own + common**2 * (arrivals(frequency) - 1.0), 0.0)
 
     return spectrum
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Requests on their way to decode.
+
+    ``lean(seconds)``: skewness of their counts, beside that of random ones; (n,).
+    """
+
+    spectrum: Spectrum
+    lean: Callable[[Array], Array]
+
+    def thinned(self, share: float) -> Stream:
+        """Each request kept with probability ``share``: what is random then has no lean."""
+
+        def lean(time: Array) -> Array:
+            whole = share * self.spectrum(1.0 / time)
+            values: Array = self.lean(time) * (whole / (1.0 - share + whole)) ** 1.5
+            return values
+
+        return Stream(thinned(self.spectrum, share), lean)
+
+
+def served(pools: Sequence[Leaving], arrivals: Spectrum) -> Stream:
+    """All that leaves ``pools``, never more irregular than the ``arrivals`` were."""
+    left = departures(pools, arrivals)
+
+    def lean(time: Array) -> Array:
+        found = np.zeros_like(time)
+        for pool in pools:
+            found += pool.share**1.5 * pool.lean(time)
+        return found
+
+    return Stream(lambda frequency: np.minimum(left(frequency), arrivals(frequency)), lean)
 
 
 def relaxation(load: float, servers: float, mean: float) -> float:

@@ -7,6 +7,7 @@ class has lengths of its own, and a first gap that varies. One token a step.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,9 +26,13 @@ SLOT_CELLS = np.array([0.0, 0.3, 0.6, 0.8, 0.9, 0.96, 0.985, 0.995, 1.0])
 
 @dataclass(frozen=True, eq=False)
 class ClassRequests:
-    """Requests of some class in the pool of ``law``; what is worked out is kept."""
+    """Requests of some class in the pool of ``law``; what is worked out is kept.
+
+    ``lean``: skewness of the arrivals' counts by seconds (n,), beside that of random ones.
+    """
 
     law: DecodeLaw
+    lean: Callable[[Array], Array] | None = None
 
     @cached_property
     def _pace(self) -> float:
@@ -83,7 +88,12 @@ class ClassRequests:
             left = self.law.step_variance(gaps)
         else:  # steps as long for any batch about the mean: no time scale to average over
             left = np.full_like(gaps, variance)
-        return left, 0.5 * third / variance * (left / variance) ** SKEW_LEFT
+        scale = 0.5 * third / variance * (left / variance) ** SKEW_LEFT
+        if self.lean is not None:
+            # a batch remembers a mean stay, however short the answer
+            time = np.maximum(gaps, self.law.steps) * self.law.mean_step
+            scale = scale + 0.5 * self.lean(time) * np.sqrt(left)
+        return left, scale
 
     def tpot(
         self, gaps: Array, context: Array, moved: Array, weight: Array, enters: bool
