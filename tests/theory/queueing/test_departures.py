@@ -16,6 +16,7 @@ from pdalloc.queueing.departures import (
     departures,
     relaxation,
     renewal_spectrum,
+    served,
     thinned,
 )
 from pdalloc.queueing.station import station
@@ -189,3 +190,42 @@ def test_a_queue_forgets_the_faster_the_more_room() -> None:
     """M/M/1: mu (1 - sqrt rho)^2 (Cohen 1982, section II.2)."""
     assert relaxation(0.25, 1.0, 2.0) == pytest.approx(0.5 * 0.25)
     assert relaxation(0.9, 4.0, 1.0) < relaxation(0.8, 4.0, 1.0)
+
+
+@pytest.mark.parametrize("time", [1.0, 30.0, 1e3])
+def test_poisson_departures_do_not_lean(time: float) -> None:
+    """M/M/c: a = 1/2."""
+    assert pool(0.8, exponential(), 3).lean(np.array([time]))[0] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_lean_of_constant_service() -> None:
+    """M/D/1 at .85: the skewness of counts over 30 services, less that of the arrivals' own.
+
+    Poisson counts over t have 1/sqrt(rate t); what passes the queue keeps about w* of its third
+    cumulant. Simulated within .25.
+    """
+    rng = np.random.default_rng(3)
+    left, _ = fcfs(rng, 1.0, np.ones(600_000), 1)
+    leaving = pool(0.85, constant(1.0))
+    time = 30.0
+    counts = np.histogram(left, np.arange(left[0], left[-1], time))[0].astype(float)
+    off = counts - counts.mean()
+    simulated = (off**3).mean() / off.std() ** 3
+    assert simulated < 0.0
+    assert leaving.lean(np.array([time]))[0] == pytest.approx(simulated, abs=0.25)
+
+
+def test_a_thinned_stream_leans_less() -> None:
+    """Whatever is kept at random is Poisson in the limit."""
+    stream = served([pool(0.9, constant(1.0))], renewal_spectrum(0.9, 1.0))
+    time = np.array([20.0])
+    leans = [stream.thinned(share).lean(time)[0] for share in (1.0, 0.5, 0.01)]
+    assert leans[0] == stream.lean(time)[0]
+    assert leans[0] < leans[1] < leans[2] < 0.0
+    assert leans[2] > 0.01 * leans[0]
+
+
+def test_never_more_irregular_than_what_came() -> None:
+    """Service more variable than the arrivals: their own spectrum is kept."""
+    stream = served([pool(0.9, gamma_atoms(3.0))], renewal_spectrum(0.9, 1.0))
+    assert np.all(stream.spectrum(W) <= 1.0 + 1e-9)
