@@ -5,7 +5,9 @@ Its stationary correlation function c*(t) has :math:`-dc^*/dt` with transform :m
 .. math:: h(s) = \frac{2}{1 + \sqrt{1 + 2 s}} ,
 
 and :math:`w^*(t) = 1 - (1 - c^*(t))/(2t)` is the share of the arrivals' variance that departures
-have over a time t (Whitt and You 2018); its transform is Re h(iw).
+have over a time t (Whitt and You 2018); its transform is Re h(iw). The mean of departures answers
+a small change of the arrivals' rate by h: a kick is felt until the path would have met 0, and
+that first passage, from the stationary start, has the transform h.
 
 * J. Abate, W. Whitt (1987), "Transient behavior of regulated Brownian motion, I: starting at the
   origin", Advances in Applied Probability 19, 560-598

@@ -153,3 +153,26 @@ def test_smooth_arrivals_make_steady_steps(dispatch: str, pools: Any) -> None:
     found = [spread(s, 25.0, (1.0, 0.0)).own for s in (plain, smooth)]
     assert found[1].var_step < found[0].var_step
     assert found[1].step == found[0].step
+
+
+@pytest.mark.parametrize("dispatch", ["least_loaded", "central_queue"])
+def test_what_sets_replicas_apart_is_sooner_forgotten(dispatch: str, pools: Any) -> None:
+    """Feedback prolongs the memory of the pool's mean by 1/(1 - rho); a replica's own noise has
+    none. One step keeps all of the variance."""
+    station = pools.station(0.7, replicas=4, dispatch=dispatch)
+    found = spread(station, 35.0, (1.0, 0.0))
+    steps = np.array([1.0, 50.0, 200.0, 1000.0])
+    assert found.apart is not None
+    kept, shared, own = found.averaging(steps), found.fluctuation.averaging(steps), found.apart
+    assert kept[0] == pytest.approx(1.0, abs=1e-3)
+    assert np.all(kept[1:] < shared[1:])
+    assert np.all(kept[1:] > own.averaging(steps)[1:])
+
+
+def test_a_lone_replica_remembers_as_its_pool_does(pools: Any) -> None:
+    """R = 1, and random dispatch: one fluctuation."""
+    steps = np.array([10.0, 100.0])
+    for station in (pools.station(0.7), pools.station(0.7, replicas=4)):
+        found = spread(station, 35.0, (1.0, 0.0))
+        assert found.apart is None
+        assert found.averaging(steps) == pytest.approx(found.fluctuation.averaging(steps))

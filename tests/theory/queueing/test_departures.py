@@ -229,3 +229,29 @@ def test_never_more_irregular_than_what_came() -> None:
     """Service more variable than the arrivals: their own spectrum is kept."""
     stream = served([pool(0.9, gamma_atoms(3.0))], renewal_spectrum(0.9, 1.0))
     assert np.all(stream.spectrum(W) <= 1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("dispatch", ["random", "round_robin"])
+def test_simulated_spectrum_of_queues_apart(dispatch: Dispatch) -> None:
+    """Six M/D/1-like queues under bursts: what they share comes through by |h|^2 alone.
+
+    Periodograms within 20 % and three standard errors."""
+    rng = np.random.default_rng(9)
+    count, servers, scv = 400_000, 6, 3.0
+    arrivals = np.cumsum(rng.gamma(1.0 / scv, scv, count)) / (0.85 * servers)
+    to = rng.integers(servers, size=count) if dispatch == "random" else np.arange(count) % servers
+    left = []
+    for k in range(servers):
+        mine = arrivals[to == k]
+        n = np.arange(len(mine))
+        left.append(np.maximum.accumulate(mine - n) + n + 1.0)  # Lindley, service 1
+    times = np.sort(np.concatenate(left))
+    leaving = pool(0.85, constant(1.0), servers, scv, dispatch)
+    rate = leaving.station.rate
+    for frequency in (0.003 * rate, 0.01 * rate, 0.03 * rate):
+        span = 2.0 * math.pi / frequency * 10
+        pieces = np.split(times, np.searchsorted(times, np.arange(span, times[-1], span)))[:-1]
+        powers = [abs(np.exp(-1j * frequency * x).sum()) ** 2 / (rate * span) for x in pieces]
+        error = np.std(powers) / math.sqrt(len(powers))
+        exact = spectrum_of(leaving, scv)(np.array([frequency]))[0]
+        assert abs(np.mean(powers) - exact) <= 0.2 * exact + 3.0 * error

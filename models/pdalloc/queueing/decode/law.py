@@ -254,7 +254,7 @@ class DecodeLaw:
         steps = np.asarray(steps, float)
         if self._idle:
             return np.zeros_like(steps)
-        left: Array = self._gap_cumulants[1] * self._spread.fluctuation.averaging(steps)
+        left: Array = self._gap_cumulants[1] * self._spread.averaging(steps)
         return left
 
     def echo(self, steps: Array, pattern: Callable[[Array], Complex]) -> Array:

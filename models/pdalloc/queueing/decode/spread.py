@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pdalloc.laws import Array
 from pdalloc.queueing.decode.fluctuations import Fluctuation, Moments, transforms
 from pdalloc.queueing.decode.station import DecodeStation
 from pdalloc.queueing.departures import Spectrum, renewal_spectrum, thinned
@@ -27,6 +28,8 @@ UNEVEN = 0.25
 .15 to .5, of which 1/6 is that batches are whole)."""
 ALTERNATING = 0.9
 """With few replicas boundaries alternate: clumps vary less by 1 - ALTERNATING / R^2."""
+NO_FEEDBACK = 1e-9
+"""Share of the rate at which arrivals have no effect on each other to speak of."""
 POOLED = ("least_loaded", "central_queue")
 
 
@@ -37,6 +40,18 @@ class Spread:
     own: Moments
     pool: Moments
     fluctuation: Fluctuation
+    apart: Fluctuation | None = None
+
+    def averaging(self, steps: Array) -> Array:
+        """Var of one replica's mean step time over ``steps`` (n,) in a row, over Var of one step.
+
+        What sets a replica apart from its pool is not fed back: it is sooner forgotten.
+        """
+        shared = self.fluctuation.averaging(steps)
+        if self.apart is None or self.own.var_step <= 0.0:
+            return shared
+        share = min(self.pool.var_step / self.own.var_step, 1.0)
+        return share * shared + (1.0 - share) * self.apart.averaging(steps)
 
 
 def replica_spectrum(station: DecodeStation) -> Spectrum | None:
@@ -66,11 +81,12 @@ def spread(station: DecodeStation, step: float, slopes: tuple[float, float]) -> 
     if station.dispatch not in POOLED or r == 1:
         return Spread(pool.moments, pool.moments, pool)
     shared = _scaled(pool.moments, 1.0 / r)
+    apart = kernel.at(step, NO_FEEDBACK * rate, slopes, None)
     if station.dispatch == "least_loaded":
         own = _even(station, shared, slopes)
     else:
-        own = _without_feedback(station, shared, slopes)
-    return Spread(own, shared, pool)
+        own = _without_feedback(station, shared, apart.moments)
+    return Spread(own, shared, pool, apart)
 
 
 def _scaled(m: Moments, share: float) -> Moments:
@@ -112,12 +128,8 @@ def _whole_clump(mean: float) -> float:
     return 2.0 * low + 1.0 - low * (low + 1.0) / mean if mean > 0.0 else 1.0
 
 
-def _without_feedback(
-    station: DecodeStation, shared: Moments, slopes: tuple[float, float]
-) -> Moments:
-    rate, r = station.replica_rate, station.replicas
-    kernel = transforms(station.work)
-    free = kernel.at(shared.step, 1e-9 * rate, slopes, None).moments  # no feedback to speak of
+def _without_feedback(station: DecodeStation, shared: Moments, free: Moments) -> Moments:
+    r, whole = station.replicas, 1.0 / NO_FEEDBACK
     # E[N^2]/E[N] of those who come between two boundaries
     arrivals = replica_spectrum(station)
     irregular = 1.0  # bursts are the pool's
@@ -128,9 +140,9 @@ def _without_feedback(
     share = (1.0 - 1.0 / r) * (1.0 - ALTERNATING / r**2) * clump
     return replace(
         shared,
-        var_step=shared.var_step + 1e9 * share * free.var_step,
-        var_batch=shared.var_batch + 1e9 * share * free.var_batch,
-        batch_step=shared.batch_step + 1e9 * share * free.batch_step,
+        var_step=shared.var_step + whole * share * free.var_step,
+        var_batch=shared.var_batch + whole * share * free.var_batch,
+        batch_step=shared.batch_step + whole * share * free.batch_step,
         itl_lift=shared.itl_lift + share * free.itl_lift,
         gap_batch=shared.gap_batch + share * free.gap_batch,
         tpot_lift=shared.tpot_lift + share * free.tpot_lift,
