@@ -21,7 +21,7 @@ from pdalloc.errors import UnstableError
 from pdalloc.fleet import DECODE, PREFILL, Fleet
 from pdalloc.laws import Array
 from pdalloc.prediction import DecodeState, PoolKey, Prediction, predict
-from pdalloc.slo.objective import Slo
+from pdalloc.slo.interface import Objective
 from pdalloc.system import ReplicaType
 
 LEVEL_POINTS = 129
@@ -38,27 +38,26 @@ class Capacity(Rates):
     @property
     def rule(self) -> str:
         """What the split between decode types leaves unsearched, in words; "" for nothing."""
+        spanning = self._spanning
+        if any(len(s.limits) > 1 for s in spanning):
+            return "a joint SLO spans the stages"
         if self.only_by_rule:
             return "TTFT and E2E SLOs both span the stages"
-        spanning = self._spanning
-        if len(spanning) > 1 or any(s.statistic.name != "mean" for s in spanning):
+        if len(spanning) > 1 or any(s.level > 0.0 for s in spanning):
             return "a percentile, or several SLOs, span the stages"
         return ""
 
     @property
     def only_by_rule(self) -> bool:
         """Whether another split between decode types is known to do with less at times."""
-        return len({slo.metric for slo in self._spanning}) > 1
+        return len({metric for slo in self._spanning for metric in slo.limits}) > 1
 
     @property
-    def _spanning(self) -> list[Slo]:
+    def _spanning(self) -> list[Objective]:
         """The SLOs that make the split between decode types matter to prefill."""
         if len(self.system.types_for(DECODE)) < 2:
             return []
-        return [s for s in self.slos if s.metric == "e2e" or self._spans_first_token(s)]
-
-    def _spans_first_token(self, slo: Slo) -> bool:
-        return slo.metric == "ttft" and self.system.first_token == "decode"
+        return [slo for slo in self.slos if self.spans(slo)]
 
     def decode_split(self, fleet: Fleet, demand: float) -> dict[str, float] | None:
         """Requests/s per replica of each decode type, at a common level.
