@@ -156,7 +156,7 @@ def _pools(pools: list[PoolAnswer]) -> Table:
 
 def _slos(answer: Answer, plus_minus: str) -> Table:
     rows = answer.promises
-    simulated = any(row.simulated_verdict is not None for row in rows)
+    simulated = any(measured(row, plus_minus) != "-" for row in rows)
     several = len({row.traffic_class for row in rows}) > 1
     columns = [("class", False)] if several else []
     columns += [("SLO", False), ("bound", True), ("predicted", True)]

@@ -100,9 +100,9 @@ class JointSlo(LessIsBetter):
         return measured.late_share(self.limits)
 
     def text(self, value: float, digits: int = 4) -> str:
-        """The share that is in time: ``99.2 %``; what is missing from it to ``digits`` - 2."""
+        """The share that is in time: ``99.2 %``; what is missing from it to ``digits`` - 1."""
         missing = 100.0 * value
-        decimals = digits - 3 - math.floor(math.log10(missing)) if missing > 0.0 else 0
+        decimals = digits - 2 - math.floor(math.log10(missing)) if missing > 0.0 else 0
         found = f"{100.0 - missing:.{min(max(decimals, 0), 12)}f}"
         return f"{found.rstrip('0').rstrip('.') if '.' in found else found} %"
 
