@@ -63,9 +63,8 @@ def test_the_simulation_stands_beside_it(planned: Answer) -> None:
     assert slo.predicted_share is not None
     assert slo.simulated_share is not None and slo.simulated_half_width is not None
     assert 0.0 < slo.simulated_half_width < 0.01
-    assert slo.predicted_share == pytest.approx(
-        slo.simulated_share, abs=2 * slo.simulated_half_width
-    )
+    off = slo.predicted_share - slo.simulated_share
+    assert abs(off) <= 2.0 * slo.simulated_half_width
     assert slo.simulated_verdict == "keeps"
 
 
@@ -275,6 +274,7 @@ def test_attainment_counts_the_joint_limits(made) -> None:
     """Of two bounds on a latency the one with the higher level is what a request must keep."""
     slo = {"ttft": {"p50": "200 ms"}, "itl": {"p99": "50 ms"}, "tpot": {"p99": "45 ms"}}
     scenario = question(made, slo=slo)
-    found = [(b.metric, b.seconds, b.share) for b in request_bounds(scenario.slos, ["all"])]
-    expected = [("ttft", 0.7, 1.0), ("tpot", 0.045, 1.0), ("itl", 0.05, 0.99)]
-    assert found == [(metric, pytest.approx(x), share) for metric, x, share in expected]
+    found = {b.metric: (b.seconds, b.share) for b in request_bounds(scenario.slos, ["all"])}
+    assert list(found) == ["ttft", "tpot", "itl"]
+    assert [seconds for seconds, _ in found.values()] == pytest.approx([0.7, 0.045, 0.05])
+    assert [share for _, share in found.values()] == [1.0, 1.0, 0.99]

@@ -1,4 +1,4 @@
-"""Plans for joint SLOs: closed forms, percentiles as a special case, and what couples the stages."""
+"""Plans for joint SLOs: closed forms, percentiles as a special case, coupled stages."""
 
 from __future__ import annotations
 
