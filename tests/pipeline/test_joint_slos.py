@@ -17,6 +17,7 @@ from pdalloc.fleet import parse_fleet
 from pdalloc.planning import Answer, Effort, evaluate, plan, simulate
 from pdalloc.planning.simulation import request_bounds
 from pdalloc.report.files import write_outputs
+from pdalloc.report.simulation_figure import simulation_figure
 from pdalloc.scenario import Scenario
 
 pytestmark = pytest.mark.pipeline
@@ -254,7 +255,7 @@ def test_commands_show_shares_and_prices(
     monkeypatch.setenv("COLUMNS", "120")
     found = command(made, tmp_path, monkeypatch, *arguments)
     text = " ".join(capfd.readouterr().out.split())
-    for word in ["TTFT <= 700 ms, TPOT <= 40 ms", *words]:
+    for word in ["TTFT <= 700 ms,", "TPOT <= 40 ms", *words]:
         assert word in text
     (slo,), (late,) = found["joint_slos"], found["lateness"]
     assert slo["share"] == 0.95
@@ -268,6 +269,17 @@ def test_files_of_a_joint_slo_have_no_latency_figure(made, tmp_path: Path) -> No
     names = {path.name for path in tmp_path.iterdir()}
     assert "answer.json" in names and any(name.endswith(".png") for name in names)
     assert not any("latency" in name for name in names)
+
+
+def test_the_figure_marks_the_limits(made) -> None:
+    """Each limit alone must be kept by the share: the dot is at 1 - share of the tail."""
+    figure = simulation_figure(simulate(question(made), "3P1D", Effort(1500, 3)))
+    ttft, tpot, e2e = figure.axes[:3]
+    for panel, seconds in ((ttft, 0.7), (tpot, 0.04)):
+        (dot,) = [line for line in panel.lines if line.get_marker() == "o"]
+        assert (dot.get_xdata()[0], dot.get_ydata()[0]) == pytest.approx((seconds, 0.05))
+        assert [t.get_text() for t in panel.texts] == ["95 % joint"]
+    assert not e2e.texts
 
 
 def test_attainment_counts_the_joint_limits(made) -> None:

@@ -13,9 +13,9 @@ NOT_DRIVEN = (
 
 
 def slo_name(slo: SloAnswer | JointSloAnswer | SimulatedSlo | SimulatedJointSlo) -> str:
-    """``TTFT P99``, or ``TTFT <= 2000 ms, TPOT <= 50 ms``."""
+    """``TTFT P99``, or ``TTFT <= 2000 ms, TPOT <= 50 ms``, a limit a line."""
     if isinstance(slo, JointSloAnswer | SimulatedJointSlo):
-        return _within(slo.within_s)
+        return ",\n".join(_limits(slo.within_s))
     name = slo.statistic if slo.statistic == "mean" else slo.statistic.upper()
     return f"{slo.metric.upper()} {name}"
 
@@ -134,4 +134,8 @@ def _priced(row: LatenessAnswer | SimulatedLateness) -> str:
 
 
 def _within(limits: dict[str, float]) -> str:
-    return ", ".join(f"{metric.upper()} <= {seconds(x)}" for metric, x in limits.items())
+    return ", ".join(_limits(limits))
+
+
+def _limits(limits: dict[str, float]) -> list[str]:
+    return [f"{metric.upper()} <= {seconds(x)}" for metric, x in limits.items()]
