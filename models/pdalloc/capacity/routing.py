@@ -1,12 +1,12 @@
 """How a fleet shares its traffic so that every SLO holds, and what it does then.
 
 Decode's load matters to prefill when an SLO spans both stages (E2E, TTFT when decode makes the
-first token, or a joint SLO with limits on both). Decode pools are then loaded to a *common level*: equal mean time to
-the first token (or, where only E2E spans them, to the last), and under a joint SLO equal room
-beside the best idle prefill. No pool is slower than the level, and for one mean SLO no other
-split leaves prefill more. For percentiles, joint SLOs, and where TTFT and E2E both span the
-stages, it is a rule (:attr:`Capacity.rule`); a pool that would only harm may stay idle. With
-one type per role there is nothing to choose.
+first token, or a joint SLO with limits on both). Decode pools are then loaded to a *common
+level*: equal mean time to the first token (or, where only E2E spans them, to the last), and
+under a joint SLO equal room beside the best idle prefill. No pool is slower than the level, and
+for one mean SLO no other split leaves prefill more. For percentiles, joint SLOs, and where TTFT
+and E2E both span the stages, it is a rule (:attr:`Capacity.rule`); a pool that would only harm
+may stay idle. With one type per role there is nothing to choose.
 """
 
 from __future__ import annotations
