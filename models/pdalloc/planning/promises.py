@@ -21,7 +21,7 @@ from pdalloc.simulation.statistics import Run
 from pdalloc.slo.interface import Objective
 from pdalloc.slo.joint import JointSlo
 from pdalloc.slo.objective import Slo
-from pdalloc.validation import Comparison, Seen, estimated, lost_share, requests_of, verdict
+from pdalloc.validation import Seen, estimated, lost_share, requests_of, verdict
 
 Found = tuple[Objective, float, float]
 """An SLO, its simulated number and the half-width of the 95 % interval."""
@@ -44,45 +44,6 @@ def predicted_rows(
             row = {"share": slo.share, "within_s": slo.limits, "predicted_share": share}
             joint.append(JointSloAnswer.model_validate({**common, **row}))
     return single, joint
-
-
-def predicted_numbers(slos: Sequence[Objective], answer: Answer) -> dict[Objective, float]:
-    """What ``answer`` predicts of each SLO; infinity where there is no steady state."""
-    shares = (s.predicted_share for s in answer.joint_slos)
-    late = (None if share is None else 1.0 - share for share in shares)
-    values = [*(s.predicted_s for s in answer.slos), *late]
-    return {
-        slo: math.inf if value is None else value for slo, value in zip(slos, values, strict=True)
-    }
-
-
-def with_comparisons(answer: Answer, found: Sequence[Comparison]) -> Answer:
-    """``answer`` with what the simulation found, SLO by SLO in the same order."""
-    count = len(answer.slos)
-    single = [
-        s.model_copy(
-            update={
-                "simulated_s": c.simulated if math.isfinite(c.simulated) else None,
-                "simulated_half_width_s": c.half_width if math.isfinite(c.simulated) else None,
-                "simulated_verdict": c.verdict,
-            }
-        )
-        for c, s in zip(found[:count], answer.slos, strict=True)
-    ]
-    joint = [
-        s.model_copy(
-            update={
-                "simulated_share": 1.0 - c.simulated if math.isfinite(c.simulated) else None,
-                "simulated_half_width": c.half_width if math.isfinite(c.simulated) else None,
-                "simulated_verdict": c.verdict,
-            }
-        )
-        for c, s in zip(found[count:], answer.joint_slos, strict=True)
-    ]
-    doubts = [c.doubt for c in found if c.doubt]
-    doubts += [c.statement for c in found if not math.isfinite(c.simulated)]
-    warnings = [*answer.warnings, *doubts]
-    return answer.model_copy(update={"slos": single, "joint_slos": joint, "warnings": warnings})
 
 
 def simulated_rows(

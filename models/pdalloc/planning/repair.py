@@ -17,8 +17,14 @@ from pdalloc.fleet import Fleet, parse_fleet
 from pdalloc.planning.answer import Answer
 from pdalloc.planning.assembly import answer_of
 from pdalloc.planning.effort import Effort
-from pdalloc.planning.promises import predicted_numbers, with_comparisons, with_lateness
-from pdalloc.planning.validated import NOT_VALIDATED, Progress, compared
+from pdalloc.planning.promises import with_lateness
+from pdalloc.planning.validated import (
+    NOT_VALIDATED,
+    Progress,
+    compared,
+    predictions,
+    with_comparisons,
+)
 from pdalloc.scenario import Scenario
 from pdalloc.validation import Comparison
 
@@ -96,7 +102,7 @@ def repaired(
         reached = reached.model_copy(update={"status": "infeasible", "reason": reason})
     if not found:
         return reached
-    predicted = predicted_numbers(scenario.slos, reached)
+    predicted = predictions(scenario, reached)
     compared_now = tuple(replace(c, predicted=predicted[c.slo]) for c in found)
     return with_lateness(scenario, with_comparisons(reached, compared_now), judge.late[fleet])
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.fleet import Fleet, parse_fleet
 from pdalloc.planning.answer import Answer
 from pdalloc.planning.effort import Effort
-from pdalloc.planning.promises import (
-    late_shares,
-    predicted_numbers,
-    with_comparisons,
-    with_lateness,
-)
+from pdalloc.planning.promises import late_shares, with_lateness
 from pdalloc.scenario import Scenario
 from pdalloc.slo.interface import Objective
 from pdalloc.validation import Comparison, validate
@@ -36,7 +32,7 @@ def validated(
     ^C before anything is simulated gives the answer as it was, and says so.
     """
     fleet = parse_fleet(answer.fleet or "", scenario.system.type_names)
-    predicted, late = predicted_numbers(scenario.slos, answer), list[list[float]]()
+    predicted, late = predictions(scenario, answer), list[list[float]]()
     try:
         found = compared(scenario, problem, fleet, predicted, effort, seed, progress, late)
     except KeyboardInterrupt:
@@ -48,6 +44,14 @@ def validated(
         stopped = f"stopped after {done} of {effort.replications} replications"
         answer = answer.model_copy(update={"warnings": [*answer.warnings, stopped]})
     return with_lateness(scenario, with_comparisons(answer, found), late[:done])
+
+
+def predictions(scenario: Scenario, answer: Answer) -> dict[Objective, float]:
+    """What ``answer`` predicts of each SLO; infinity where there is no steady state."""
+    shares = (s.predicted_share for s in answer.joint_slos)
+    late = (None if share is None else 1.0 - share for share in shares)
+    pairs = zip(scenario.slos, [*(s.predicted_s for s in answer.slos), *late], strict=True)
+    return {slo: math.inf if value is None else value for slo, value in pairs}
 
 
 def compared(
@@ -77,3 +81,32 @@ def compared(
         scenario.options,
         observe=None if late is None else lambda run: late.append(late_shares(scenario, run)),
     )
+
+
+def with_comparisons(answer: Answer, found: Sequence[Comparison]) -> Answer:
+    """``answer`` with what the simulation found, SLO by SLO in the same order."""
+    count = len(answer.slos)
+    single = [
+        s.model_copy(
+            update={
+                "simulated_s": c.simulated if math.isfinite(c.simulated) else None,
+                "simulated_half_width_s": c.half_width if math.isfinite(c.simulated) else None,
+                "simulated_verdict": c.verdict,
+            }
+        )
+        for c, s in zip(found[:count], answer.slos, strict=True)
+    ]
+    joint = [
+        s.model_copy(
+            update={
+                "simulated_share": 1.0 - c.simulated if math.isfinite(c.simulated) else None,
+                "simulated_half_width": c.half_width if math.isfinite(c.simulated) else None,
+                "simulated_verdict": c.verdict,
+            }
+        )
+        for c, s in zip(found[count:], answer.joint_slos, strict=True)
+    ]
+    doubts = [c.doubt for c in found if c.doubt]
+    doubts += [c.statement for c in found if not math.isfinite(c.simulated)]
+    warnings = [*answer.warnings, *doubts]
+    return answer.model_copy(update={"slos": single, "joint_slos": joint, "warnings": warnings})
