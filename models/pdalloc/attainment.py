@@ -56,14 +56,18 @@ def _limits(bounds: Sequence[Bound], q: int) -> dict[str, float]:
     """The tightest bound per metric on class ``q``, seconds."""
     limits: dict[str, float] = {}
     for bound in bounds:
-        if bound.metric not in PER_REQUEST:
-            raise UnsupportedError(
-                f"no prediction of how many requests keep a bound on {bound.metric}; "
-                f"put bounds on {', '.join(PER_REQUEST)}"
-            )
+        _check(bound.metric)
         if bound.traffic_class in (None, q):
             limits[bound.metric] = min(bound.seconds, limits.get(bound.metric, math.inf))
     return limits
+
+
+def _check(metric: str) -> None:
+    if metric not in PER_REQUEST:
+        raise UnsupportedError(
+            f"no prediction of how many requests keep a bound on {metric}; "
+            f"put bounds on {', '.join(PER_REQUEST)}"
+        )
 
 
 def _of_class(prediction: Prediction, q: int, limits: Mapping[str, float]) -> float:
@@ -72,14 +76,19 @@ def _of_class(prediction: Prediction, q: int, limits: Mapping[str, float]) -> fl
     for p, d in prediction.paths():
         share = p.rate * p.replicas * d.rate * d.replicas
         weight += share
-        found += share * _on_path(prediction, q, p, d, limits)
+        found += share * on_path(prediction.predictor, q, p, d, limits)
     return found / weight
 
 
-def _on_path(
-    prediction: Prediction, q: int, p: PrefillState, d: DecodeState, limits: Mapping[str, float]
+def on_path(
+    predictor: Predictor, q: int, p: PrefillState, d: DecodeState, limits: Mapping[str, float]
 ) -> float:
-    predictor = prediction.predictor
+    """Share of class ``q`` within ``limits`` (seconds by metric) on one path.
+
+    Raises UnsupportedError for a limit on token gaps.
+    """
+    for metric in limits:
+        _check(metric)
     mix = predictor.mix.of_class(q)
     if not limits:
         return 1.0

@@ -7,10 +7,12 @@ from pdalloc.allocation.problem import Allocation, AllocationProblem
 from pdalloc.capacity import Capacity
 from pdalloc.fleet import ROLES, Fleet
 from pdalloc.planning import margins
-from pdalloc.planning.answer import AlternativeAnswer, Answer, MarginAnswer, PoolAnswer, SloAnswer
+from pdalloc.planning.answer import AlternativeAnswer, Answer, MarginAnswer, PoolAnswer
 from pdalloc.planning.caveats import estimates_of, ignored_by_formulas, warnings_of
+from pdalloc.planning.promises import predicted_lateness, predicted_rows
 from pdalloc.prediction import DecodeState
 from pdalloc.scenario import Scenario
+from pdalloc.slo.interface import Objective
 from pdalloc.version import provenance
 
 
@@ -31,6 +33,8 @@ def answer_of(
     if status != "infeasible" and check is not None and not check.certified:
         # prediction has the last word, whatever solver spoke
         status, reason = "infeasible", f"the fleet fails its check: {'; '.join(check.broken)}"
+    checks = check.slos if check else [SloCheck(slo, None) for slo in capacity.slos]
+    slos, joint = predicted_rows(checks, _binding(problem, check) if check else set())
     return Answer(
         scenario=scenario.name,
         title=scenario.title,
@@ -55,7 +59,9 @@ def answer_of(
         ),
         tokens_per_minute_per_gpu=tokens_per_minute / total if total else None,
         pools=_pools(problem, check),
-        slos=_slos(problem, check),
+        slos=slos,
+        joint_slos=joint,
+        lateness=predicted_lateness(scenario, check.prediction if check else None),
         margin=margin,
         alternatives=[
             AlternativeAnswer(fleet=str(f), xpyd=f.xpyd, cost_usd_per_hour=problem.cost(f))
@@ -112,29 +118,12 @@ def _pools(problem: AllocationProblem, check: Certificate | None) -> list[PoolAn
     return found
 
 
-def _slos(problem: AllocationProblem, check: Certificate | None) -> list[SloAnswer]:
-    checks = check.slos if check else [SloCheck(slo, None) for slo in problem.capacity.slos]
-    binding = _binding(problem, check) if check else set()
-    return [
-        SloAnswer(
-            traffic_class=c.slo.traffic_class,
-            metric=c.slo.metric,
-            statistic=c.slo.statistic.name,
-            bound_s=c.slo.bound,
-            predicted_s=c.predicted,
-            kept=c.kept,
-            binding=c.slo in binding,
-        )
-        for c in checks
-    ]
-
-
-def _binding(problem: AllocationProblem, check: Certificate) -> set[object]:
+def _binding(problem: AllocationProblem, check: Certificate) -> set[Objective]:
     """The SLOs that are broken, or that break when some pool has one replica fewer.
 
     A pool without which there is no steady state is held by stability, not by an SLO.
     """
-    bound: set[object] = {c.slo for c in check.slos if not c.kept}
+    bound: set[Objective] = {c.slo for c in check.slos if not c.kept}
     for pool in check.fleet.pools:
         fewer = dict(check.fleet.counts)
         fewer[pool.role, pool.replica_type] -= 1

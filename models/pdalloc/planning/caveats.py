@@ -57,7 +57,7 @@ def warnings_of(
             found += _batches_beyond(prediction, r)
     if rule:
         found.append(
-            f"{rule}: decode types are loaded to a common first-token time; the plan is the best "
+            f"{rule}: decode types are loaded to a common level; the plan is the best "
             "under that routing, other splits were not searched"
         )
     found += _nearly_full(prediction)

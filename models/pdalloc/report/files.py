@@ -99,13 +99,15 @@ def _figures(scenario: Scenario, answer: Answer) -> dict[str, bytes]:
     fleet = parse_fleet(answer.fleet or "", scenario.system.type_names)
     with bar("cost against demand", enabled=True) as progress:
         points = sweeps.cost_sweep(scenario, demands, progress)
-    with bar("latency against demand", enabled=True) as progress:
-        fleets = [fleet, *sweeps.neighbours(fleet)]
-        curves = sweeps.latency_sweep(scenario, fleets, demands, progress)
-    drawn = (cost_against_demand(points, answer), latency_against_demand(curves, answer))
+    drawn = [cost_against_demand(points, answer)]
+    if answer.slos:  # joint SLOs are shares, not latencies
+        with bar("latency against demand", enabled=True) as progress:
+            fleets = [fleet, *sweeps.neighbours(fleet)]
+            curves = sweeps.latency_sweep(scenario, fleets, demands, progress)
+        drawn.append(latency_against_demand(curves, answer))
     return {
         f"{name}.{kind}": figure_bytes(figure, kind)
-        for name, figure in zip(FIGURES, drawn, strict=True)
+        for name, figure in zip(FIGURES, drawn, strict=False)
         for kind in KINDS
     }
 

@@ -88,11 +88,7 @@ def _counts(problem: AllocationProblem, prefill: Option, decode: Option) -> Pape
 
 
 def _mean_bound(problem: AllocationProblem, metric: str) -> float:
-    bounds = [
-        slo.bound
-        for slo in problem.capacity.slos
-        if slo.metric == metric and slo.statistic.name == "mean"
-    ]
+    bounds = [slo.bound for slo in problem.capacity.slos if slo.name == f"{metric}.mean"]
     if not bounds:
         raise UnsupportedError(f"solver 'paper' needs a mean {metric.upper()} SLO")
     return min(bounds)
