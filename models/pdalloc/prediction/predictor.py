@@ -203,6 +203,8 @@ class Predictor:
 
         Never less than none: that short waits go with long steps is left out.
         """
+        if p.offered == 0.0:  # nobody waits
+            return np.zeros(len(steps))
         share = d.rate / self.system.workload.rate
         leaving = Leaving(p.station, 1.0)
         found = d.law.echo(steps, lambda frequency: share * leaving.echo(frequency))
