@@ -1,0 +1,48 @@
+r"""How much a mix of two types in one role can save over the better one alone: at most so much.
+
+A bound to be read before an integer search: where it is below a replica's price, mixing cannot
+pay but by whole numbers, stock or requests of different kinds.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pdalloc.closed_forms.checks import positive
+from pdalloc.errors import InputError
+
+
+def mixing_gain(price_ratio: float, speed_ratio: float) -> float:
+    r"""The most that one type alone can cost, over the best mix of two: a bound on mixing.
+
+    With C = sqrt(``price_ratio``) = sqrt(c2/c1) and M = sqrt(``speed_ratio``) =
+    sqrt(mu2/mu1) > 1: (C+1)(C+M)/(2C(M+1)) where C > M, else 1 (the fast type is alone best).
+    Reached at tau = (c2-c1)/(c2 mu1 - c1 mu2). M/M/1 replicas or decode with equal a/b, real
+    counts, a bound on the mean over all requests; with more types, the largest over pairs.
+    Source: theorem ``mixing_gain``.
+
+    >>> round(mixing_gain(4.0, 2.0), 4)  # at most 6 % for four times the price at twice the speed
+    1.0607
+    """
+    positive(price_ratio=price_ratio, speed_ratio=speed_ratio)
+    if speed_ratio < 1.0:
+        raise InputError(f"speed_ratio must be at least 1, got {speed_ratio:g}: type 2 is faster")
+    dear, fast = math.sqrt(price_ratio), math.sqrt(speed_ratio)
+    if dear <= fast:
+        return 1.0
+    return (dear + 1.0) * (dear + fast) / (2.0 * dear * (fast + 1.0))
+
+
+def price_only_gain(price_ratio: float) -> float:
+    r"""The bound of :func:`mixing_gain` whatever the speeds: (C+1)^2/(4C), C = sqrt(c2/c1).
+
+    Kantorovich's constant of sqrt(c); not reached. ``price_ratio`` >= 1.
+
+    >>> price_only_gain(4.0)
+    1.125
+    """
+    positive(price_ratio=price_ratio)
+    if price_ratio < 1.0:
+        raise InputError(f"price_ratio must be at least 1, got {price_ratio:g}")
+    root = math.sqrt(price_ratio)
+    return (root + 1.0) ** 2 / (4.0 * root)
