@@ -53,7 +53,7 @@ def itl_count_normal(
     r"""The same with N taken as normal: a formula by hand, too kind by a few per cent.
 
     sqrt(rho) = [sqrt(z^2 b(a+b) + 4 tau (tau - a - b)) - z sqrt(b(a+b))] / (2 tau), z the
-    normal p-quantile. Its fleet's true P99 is 11 % over the bound at a/b = 5, 3 to 6 % at 10,
+    normal p-quantile. Its fleet's true P99 is up to 11 % over the bound at a/b = 5, 7 % at 10 and
     2.4 % at 40: certify with :func:`itl_count`.
 
     >>> round(itl_count_normal(10.0, 400.0, 0.011, 4e-4, 0.020, 0.99), 3)

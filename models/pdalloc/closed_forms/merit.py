@@ -46,9 +46,10 @@ def merit_order(rate: float, types: Sequence[Merit]) -> MeritOrder:
     for i in sorted(range(len(types)), key=lambda i: types[i].price / types[i].capacity):
         if left <= 0.0:
             break
-        counts[i] = min(left / types[i].capacity, types[i].limit)
         margin = types[i].price / types[i].capacity
-        left -= counts[i] * types[i].capacity
+        wanted = left / types[i].capacity
+        counts[i] = min(wanted, types[i].limit)
+        left = 0.0 if counts[i] == wanted else left - counts[i] * types[i].capacity
     if left > 1e-12 * rate:
         raise InfeasibleError(
             f"all replicas together admit {rate - left:.4g} of {rate:.4g} requests/s: raise a limit"
