@@ -23,7 +23,7 @@ from pdalloc.closed_forms.merit import (
     merit_order,
     rounding_bound,
 )
-from pdalloc.closed_forms.mixing import mixing_gain, price_only_gain
+from pdalloc.closed_forms.mixing import mixing_gain, price_only_gain, single_type_cost
 from pdalloc.closed_forms.population import (
     Mix,
     index,
@@ -90,6 +90,7 @@ __all__ = [
     "separate_ratio",
     "shared_budget",
     "shared_ratio",
+    "single_type_cost",
     "square_root_count",
     "square_root_count_wait",
     "switch_price",

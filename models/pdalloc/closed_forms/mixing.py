@@ -7,9 +7,11 @@ pay but by whole numbers, stock or requests of different kinds.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from pdalloc.closed_forms.checks import positive
-from pdalloc.errors import InputError
+from pdalloc.closed_forms.stages import Stage
+from pdalloc.errors import InfeasibleError, InputError
 
 
 def mixing_gain(price_ratio: float, speed_ratio: float) -> float:
@@ -46,3 +48,22 @@ def price_only_gain(price_ratio: float) -> float:
         raise InputError(f"price_ratio must be at least 1, got {price_ratio:g}")
     root = math.sqrt(price_ratio)
     return (root + 1.0) ** 2 / (4.0 * root)
+
+
+def single_type_cost(rate: float, stages: Sequence[Stage], bound: float) -> float:
+    """USD/h of the cheapest real fleet of one type with mean delay ``bound`` s.
+
+    min over types of price x replicas: for M/M/1 argmin c/(mu - 1/tau).
+
+    >>> single_type_cost(10.0, [Stage.mm1(1.0, 1.0), Stage.mm1(3.0, 2.0)], 2.0)
+    20.0
+    """
+    positive(rate=rate)
+    found = [s.price * s.replicas(rate, bound) for s in stages if bound > s.floor]
+    if not found:
+        floor = min((s.floor for s in stages), default=math.inf)
+        raise InfeasibleError(
+            f"a mean delay of {bound:.4g} s is at or below the {floor:.4g} s of the fastest type, "
+            "idle"
+        )
+    return min(found)

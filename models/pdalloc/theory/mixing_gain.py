@@ -11,6 +11,8 @@ from pdalloc.theory.theorem import Formula, Step, Theorem
 
 d, e, T, nu, top, shape = symbols("d e T nu k_0 s", positive=True)
 work, congestion, floor, y = symbols("w g f y", positive=True)
+price, fraction = symbols("c phi", positive=True)
+whole = symbols("m", integer=True, positive=True)
 M = 1 + d
 C = M + e
 
@@ -41,7 +43,8 @@ THEOREM = Theorem(
         "(C + 1)(C + M)/(2 C (M + 1)) times the cheapest mix, C = sqrt(c_2/c_1) > M = "
         "sqrt(mu_2/mu_1) > 1, with equality at tau = (c_2 - c_1)/(c_2 mu_1 - c_1 mu_2). Whatever "
         "the speeds this is below (C + 1)^2/(4 C), Kantorovich's constant of sqrt(c). With more "
-        "than two types the largest value over pairs holds."
+        "than two types the largest value over pairs holds. So the best whole fleet of one type "
+        "costs at most that times the best whole mix, and one replica."
     ),
     assumptions=(
         "as in theorem two_types: real counts; or decode replicas with one a/b, where kappa = "
@@ -94,6 +97,11 @@ THEOREM = Theorem(
         Step(
             "With kappa the same for both, cost at delay kappa T is that of M/M/1 at T.",
             Eq(cost(C**2, M**2, shape, shape * T), cost(C**2, M**2, 1, T)),
+        ),
+        Step(
+            "Whole: n = m - f of the single type cost c f more as m, f < 1, and no whole mix is "
+            "cheaper than the real one.",
+            Eq(price * whole - price * (whole - fraction), price * fraction),
         ),
     ),
     formulas=(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -109,12 +110,12 @@ RATE = 20.0
 
 
 @pytest.fixture
-def prefill(prefill_of) -> Stage:
+def prefill(prefill_of: Callable[[str], Stage]) -> Stage:
     return prefill_of("h100-tp8")
 
 
 @pytest.fixture
-def decode(decode_of) -> Stage:
+def decode(decode_of: Callable[[str], Stage]) -> Stage:
     return decode_of("a100-tp8")
 
 
