@@ -46,6 +46,15 @@ def test_every_theorem_says_what_it_assumes_and_prints(name: str) -> None:
     assert theorem.latex.count("&=") == len(theorem.formulas)
 
 
+@pytest.mark.parametrize("name", THEOREMS)
+def test_what_is_printed_is_what_is_proved(name: str) -> None:
+    """Put back the proof's symbols, the printed formula is the proved one."""
+    for formula in THEOREMS[name].formulas:
+        if formula.shown is not None:
+            assert sympy.simplify(formula.shown.subs(formula.where) - formula.value) == 0
+            assert sympy.latex(formula.shown, order="none") in formula.latex
+
+
 def negated(step: Step) -> sympy.Basic | None:
     """A false claim close to ``step``'s: one more on the left of an equation."""
     if isinstance(step.claim, sympy.Eq):

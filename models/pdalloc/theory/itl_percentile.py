@@ -90,6 +90,8 @@ THEOREM = Theorem(
             count.subs(z, sqrt(2) * erfinv(2 * p - 1)),
             "itl_count_normal",
             {"rate": lam, "steps": steps, "base": a, "per_request": b, "itl": tau, "p": p},
+            shown=count,
+            where={z: sqrt(2) * erfinv(2 * p - 1)},
         ),
     ),
     source="theorem batch_law; Patil (1960) on the negative binomial and the beta function",

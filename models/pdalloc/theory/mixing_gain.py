@@ -27,7 +27,7 @@ curve = Function("k")(T)
 line = top - nu * T
 numerator = curve.diff(T) * line - curve * line.diff(T)
 # The same gain with C a symbol of its own, to vary M alone.
-c_fixed = symbols("C", positive=True)
+c_fixed, m_fixed = symbols("C M", positive=True)
 gain_of_speed = (c_fixed + 1) * (c_fixed + M) / (2 * c_fixed * (M + 1))
 
 
@@ -110,8 +110,17 @@ THEOREM = Theorem(
             gain,
             "mixing_gain",
             {"price_ratio": C**2, "speed_ratio": M**2},
+            shown=(c_fixed + 1) * (c_fixed + m_fixed) / (2 * c_fixed * (m_fixed + 1)),
+            where={c_fixed: C, m_fixed: M},
         ),
-        Formula(symbols("G_0"), price_only, "price_only_gain", {"price_ratio": C**2}),
+        Formula(
+            symbols("G_0"),
+            price_only,
+            "price_only_gain",
+            {"price_ratio": C**2},
+            shown=(c_fixed + 1) ** 2 / (4 * c_fixed),
+            where={c_fixed: C},
+        ),
     ),
     source=(
         "new; nearest: Bell and Stidham (1983) on the split over given servers, Kantorovich "

@@ -12,6 +12,7 @@ from pdalloc.theory.theorem import Formula, Step, Theorem
 sigma, w_p, w_d, steps, a, b = symbols("sigma w_p w_d L a b", positive=True)
 c_p, c_d, k_p, k_d = symbols("c_p c_d kappa_p kappa_d", positive=True)
 excess = symbols("delta", nonnegative=True)
+S = symbols("S", positive=True)
 
 total = sqrt(c_p * k_p) * w_p + sqrt(c_d * k_d) * w_d
 """sum sqrt(beta), beta = c kappa w^2."""
@@ -68,6 +69,14 @@ THEOREM = Theorem(
             Ge(-slope.subs(k_p, c_p * (lift_d + excess) ** 2), 0),
         ),
     ),
-    formulas=(Formula(symbols("R"), ratio),),
+    formulas=(
+        Formula(
+            symbols("R"),
+            ratio,
+            shown=w_p / w_d * (sigma + lift_p * S) / (sigma + lift_d * S),
+            where={S: total},
+        ),
+        Formula(symbols("S"), total),
+    ),
     source="theorems shared_budget, golden_ratio, batch_law",
 )

@@ -8,6 +8,7 @@ from pdalloc.theory.theorem import Formula, Step, Theorem
 
 lam, tau, f1, f2, sigma, y = symbols("lambda tau f_1 f_2 sigma y", positive=True)
 alpha1, alpha2, r1, r2, eta = symbols("alpha_1 alpha_2 r_1 r_2 eta", positive=True)
+beta1, beta2 = symbols("beta_1 beta_2", positive=True)
 
 total = r1 + r2
 slack = tau - f1 - f2
@@ -67,6 +68,13 @@ THEOREM = Theorem(
             Eq(price_at.subs(r2, 0), -stage_cost(alpha1, r1, sigma).diff(sigma)),
         ),
     ),
-    formulas=(Formula(symbols("eta"), price),),
+    formulas=(
+        Formula(
+            symbols("eta"),
+            price,
+            shown=lam * (sqrt(beta1) + sqrt(beta2)) ** 2 / slack**2,
+            where={beta1: r1**2, beta2: r2**2},
+        ),
+    ),
     source="convex duality; theorem shared_budget",
 )

@@ -16,6 +16,8 @@ c1, c2, f1, f2, tau = symbols("c_1 c_2 f_1 f_2 tau", positive=True)
 kappa, steps, a, b, y = symbols("kappa L a b y", positive=True)
 beta1, beta2 = r1**2, r2**2
 """r_i is the square root of beta_i."""
+b1, b2 = symbols("beta_1 beta_2", positive=True)
+words = {b1: beta1, b2: beta2}
 
 total = r1 + r2
 slack1 = sigma * r1 / total
@@ -97,9 +99,24 @@ THEOREM = Theorem(
         ),
     ),
     formulas=(
-        Formula(symbols("T_1"), f1 + (tau - f1 - f2) * r1 / total),
-        Formula(symbols("C"), cost),
-        Formula(symbols("n_1"), count),
+        Formula(
+            symbols("T_1"),
+            f1 + (tau - f1 - f2) * r1 / total,
+            shown=f1 + (tau - f1 - f2) * sqrt(b1) / (sqrt(b1) + sqrt(b2)),
+            where=words,
+        ),
+        Formula(
+            symbols("C"),
+            cost,
+            shown=lam * (alpha1 + alpha2 + (sqrt(b1) + sqrt(b2)) ** 2 / sigma),
+            where=words,
+        ),
+        Formula(
+            symbols("n_1"),
+            count,
+            shown=lam / c1 * (alpha1 + sqrt(b1) * (sqrt(b1) + sqrt(b2)) / sigma),
+            where=words,
+        ),
     ),
     source="Kleinrock (1976), vol. 2, eq. 5.26 (capacities of M/M/1 links); theorem batch_law",
 )

@@ -59,6 +59,8 @@ THEOREM = Theorem(
             waits.subs({Phi: normal, phi: density}),
             "wait_probability",
             {"margin": beta},
+            shown=waits,
+            where={Phi: normal, phi: density},
         ),
     ),
     source="Halfin and Whitt (1981), eq. 2.3; Erlang C of queueing.erlang",

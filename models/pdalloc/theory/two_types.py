@@ -6,13 +6,14 @@ dearer per request by ``e``: m_2 = m_1 + d and s_2 = s_1 m_2/m_1 + e.
 
 from __future__ import annotations
 
-from sympy import Eq, Expr, Ge, symbols
+from sympy import Eq, Expr, Ge, sqrt, symbols
 
 from pdalloc.theory.theorem import Formula, Step, Theorem
 
 m1, s1, d, e, v, y, T = symbols("m_1 s_1 d e v y T", positive=True)
 tau = symbols("tau", positive=True)
 k1, k2, k3, t1, t2, t3 = symbols("k_1 k_2 k_3 T_1 T_2 T_3", positive=True)
+c1, c2, mu1, mu2, nu = symbols("c_1 c_2 mu_1 mu_2 nu^*", positive=True)
 m2 = m1 + d
 s2 = s1 * m2 / m1 + e
 
@@ -36,6 +37,7 @@ switch = (s2 * m1 - s1 * m2) / (m2 - m1)
 top, bottom = best(s1, m1, switch), best(s2, m2, switch)
 share = (tau - bottom) / (top - bottom)
 middle = (t3 - t2) / (t3 - t1)
+words = {c1: s1**2, c2: s2**2, mu1: m1**2, mu2: m2**2, nu: switch**2}
 
 THEOREM = Theorem(
     name="two_types",
@@ -110,9 +112,11 @@ THEOREM = Theorem(
             switch**2,
             "switch_price",
             {"price_1": s1**2, "rate_1": m1**2, "price_2": s2**2, "rate_2": m2**2},
+            shown=((sqrt(c2 * mu1) - sqrt(c1 * mu2)) / (sqrt(mu2) - sqrt(mu1))) ** 2,
+            where=words,
         ),
-        Formula(symbols("T_1^*"), top),
-        Formula(symbols("T_2^*"), bottom),
+        Formula(symbols("T_1^*"), top, shown=(1 + sqrt(c1 / nu)) / mu1, where=words),
+        Formula(symbols("T_2^*"), bottom, shown=(1 + sqrt(c2 / nu)) / mu2, where=words),
     ),
     source="Lagrangian duality; Bell and Stidham (1983) on routing to unequal servers",
 )
