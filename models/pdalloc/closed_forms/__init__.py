@@ -23,7 +23,12 @@ from pdalloc.closed_forms.merit import (
     merit_order,
     rounding_bound,
 )
-from pdalloc.closed_forms.mixing import mixing_gain, price_only_gain, single_type_cost
+from pdalloc.closed_forms.mixing import (
+    greatest_gain,
+    mixing_gain,
+    price_only_gain,
+    single_type_cost,
+)
 from pdalloc.closed_forms.population import (
     Mix,
     index,
@@ -71,6 +76,7 @@ __all__ = [
     "erlang_count",
     "erlang_count_wait",
     "golden_ratio",
+    "greatest_gain",
     "index",
     "itl_count",
     "itl_count_normal",

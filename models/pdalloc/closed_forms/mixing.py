@@ -7,9 +7,11 @@ pay but by whole numbers, stock or requests of different kinds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 from pdalloc.closed_forms.checks import positive
+from pdalloc.closed_forms.population import population_mix, positive_roots
 from pdalloc.closed_forms.stages import Stage
 from pdalloc.errors import InfeasibleError, InputError
 
@@ -21,7 +23,8 @@ def mixing_gain(price_ratio: float, speed_ratio: float) -> float:
     sqrt(mu2/mu1) > 1: (C+1)(C+M)/(2C(M+1)) where C > M, else 1 (the fast type is alone best).
     Reached at tau = (c2-c1)/(c2 mu1 - c1 mu2). M/M/1 replicas or decode with equal a/b, real
     counts, a bound on the mean over all requests; with more types, the largest over pairs.
-    Source: theorem ``mixing_gain``.
+    Service of SCV below 1 can gain more (M/D/1: 1.10 where M/M/1 has 1.06), above 1 less, as
+    :func:`greatest_gain` finds. Source: theorem ``mixing_gain``.
 
     >>> round(mixing_gain(4.0, 2.0), 4)  # at most 6 % for four times the price at twice the speed
     1.0607
@@ -67,3 +70,28 @@ def single_type_cost(rate: float, stages: Sequence[Stage], bound: float) -> floa
             "idle"
         )
     return min(found)
+
+
+def greatest_gain(stages: Sequence[Stage]) -> float:
+    """The most, over all bounds, that the best single type costs over the best mix; exact.
+
+    For any stages of the family and any number of types: the quotient peaks where two types
+    cost the same (theorem ``mixing_gain``, steps 5 and 6).
+
+    >>> round(greatest_gain([Stage.mm1(1.0, 1.0), Stage.mm1(4.0, 2.0)]), 4)
+    1.0607
+    """
+    ties = {tie for a, b in combinations(stages, 2) for tie in _ties(a, b)}
+    return max(
+        (single_type_cost(1.0, stages, t) / population_mix(1.0, stages, t).cost for t in ties),
+        default=1.0,
+    )
+
+
+def _ties(a: Stage, b: Stage) -> Iterator[float]:
+    """Mean delays at which two types cost the same: a quadratic above the larger floor."""
+    slow, fast = (a, b) if a.floor >= b.floor else (b, a)
+    gap = slow.floor - fast.floor
+    load = slow.load_cost - fast.load_cost
+    half = (load * gap + slow.delay_cost - fast.delay_cost) / 2.0
+    return (slow.floor + y for y in positive_roots(load, half, slow.delay_cost * gap))

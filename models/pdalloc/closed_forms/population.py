@@ -84,13 +84,16 @@ def _candidates(stages: Sequence[Stage], bound: float) -> Iterator[float]:
 
 def _crossings(a: Stage, b: Stage) -> Iterator[float]:
     """sqrt(nu) > 0 with phi_a = phi_b: a quadratic in sqrt(nu)."""
-    square = a.floor - b.floor
     half = math.sqrt(a.delay_cost) - math.sqrt(b.delay_cost)
-    constant = a.load_cost - b.load_cost
+    return positive_roots(a.floor - b.floor, half, a.load_cost - b.load_cost)
+
+
+def positive_roots(square: float, half: float, constant: float) -> Iterator[float]:
+    """x > 0 with ``square`` x^2 + 2 ``half`` x + ``constant`` = 0, without cancellation."""
     inside = half**2 - square * constant
     if inside < 0.0 or (square == 0.0 and half == 0.0):
         return
-    # The larger root in size first; its partner by the product of roots, without cancellation.
+    # The larger root in size first; its partner by the product of roots.
     far = -(half + math.copysign(math.sqrt(inside), half))
     roots = [far / square] if square else []
     roots += [constant / far] if far else []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pdalloc.closed_forms import (
     Stage,
+    greatest_gain,
     mixing_gain,
     population_delay,
     population_mix,
@@ -84,15 +85,49 @@ def test_decode_with_one_a_over_b_has_the_same_bound(speed, dear, shape, room) -
     assert 1.0 - 1e-9 <= ratio <= mixing_gain(dear * speed, speed) * (1 + 1e-9)
 
 
-def test_measured_llama_prefill_hardly_gains_from_mixing(prefill_of) -> None:
-    """Six replica types, any bound on mean TTFT: one type alone is within 1.3 % of every mix."""
-    types = [prefill_of(name) for name in REPLICAS]
-    floor = min(s.floor for s in types)
+families = st.one_of(
+    st.builds(Stage.mm1, st.floats(1, 20), st.floats(0.5, 5)),
+    st.builds(Stage.mg1, st.floats(1, 20), st.floats(0.5, 5), st.floats(0, 5)),
+    st.builds(
+        Stage.batch, st.floats(1, 20), st.just(200.0), st.floats(0.002, 0.02), st.floats(1e-4, 2e-3)
+    ),
+)
+
+
+@given(st.lists(families, min_size=1, max_size=4), st.floats(0.01, 50.0))
+def test_the_greatest_gain_is_never_exceeded(types: list[Stage], room: float) -> None:
+    """Any stages, any number of types, any bound."""
+    tau = min(s.floor for s in types) * (1.0 + room)
+    ratio = single_type_cost(1.0, types, tau) / population_mix(1.0, types, tau).cost
+    assert ratio <= greatest_gain(types) * (1 + 1e-9)
+
+
+@given(st.floats(1.01, 8.0), st.floats(1.01, 6.0))
+def test_for_two_mm1_types_it_is_the_formula(speed: float, dear: float) -> None:
+    types = [Stage.mm1(1.0, 2.0), Stage.mm1(dear * speed, 2.0 * speed)]
+    assert greatest_gain(types) == pytest.approx(mixing_gain(dear * speed, speed), rel=1e-6)
+
+
+def test_one_type_or_a_type_that_is_best_throughout_gains_nothing() -> None:
+    assert greatest_gain([Stage.mm1(1.0, 1.0)]) == 1.0
+    assert greatest_gain([Stage.mm1(1.0, 1.0), Stage.mm1(1.5, 2.0)]) == 1.0
+
+
+@pytest.mark.parametrize(("price", "speed"), [(4.0, 2.0), (2.15, 1.73), (9.0, 2.0), (2.0, 1.2)])
+def test_varied_service_gains_less_and_constant_service_more(price: float, speed: float) -> None:
+    """Falling in the SCV: so the M/M/1 formula is safe from SCV 1 on, and only there."""
     gains = [
-        single_type_cost(1.0, types, tau) / population_mix(1.0, types, tau).cost
-        for tau in map(float, floor * np.geomspace(1.01, 40.0, 300))
+        greatest_gain([Stage.mg1(1.0, 1.0, scv), Stage.mg1(price, speed, scv)])
+        for scv in (0.0, 0.5, 1.0, 2.0, 5.0, 50.0)
     ]
-    assert min(gains) >= 1.0 - 1e-9 and max(gains) < 1.013
+    assert gains == sorted(gains, reverse=True)
+    assert gains[2] == pytest.approx(mixing_gain(price, speed), rel=1e-9)
+
+
+def test_measured_llama_hardly_gains_from_mixing(prefill_of, decode_of) -> None:
+    """Six replica types, any bound on the mean: one type alone is within 3 % of every mix."""
+    assert 1.01 < greatest_gain([prefill_of(name) for name in REPLICAS]) < 1.014
+    assert 1.02 < greatest_gain([decode_of(name) for name in REPLICAS]) < 1.03
 
 
 def whole(stage: Stage, rate: float, tau: float) -> int:
