@@ -267,8 +267,9 @@ print(f"ratio {alone / mix.cost:.4f}")
 # %% [markdown]
 # And no bound on the mean can make it pay more: **the most that mixing saves** depends on the
 # ratios of price and speed alone, and stays below a constant of the price ratio whatever the
-# speeds. This bound is new here as far as we know; the nearest result is Bell and Stidham's on how
-# to split traffic over given servers.
+# speeds. So does what it costs to ask every pool to keep the bound by itself, as plans here do. The
+# bound is new as far as we know; the nearest result is Bell and Stidham's on how to split traffic
+# over given servers.
 
 # %%
 print(known["mixing_gain"].statement)

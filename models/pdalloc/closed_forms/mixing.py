@@ -20,7 +20,7 @@ def mixing_gain(price_ratio: float, speed_ratio: float) -> float:
     r"""The most that one type alone can cost, over the best mix of two: a bound on mixing.
 
     With C = sqrt(``price_ratio``) = sqrt(c2/c1) and M = sqrt(``speed_ratio``) =
-    sqrt(mu2/mu1) > 1: (C+1)(C+M)/(2C(M+1)) where C > M, else 1 (the fast type is alone best).
+    sqrt(mu2/mu1) > 1: (C+1)(C+M)/(2C(M+1)) where C > M, else 1 (one type is best at every bound).
     Reached at tau = (c2-c1)/(c2 mu1 - c1 mu2). M/M/1 replicas or decode with equal a/b, real
     counts, a bound on the mean over all requests; with more types, the largest over pairs.
     Service of SCV below 1 can gain more (M/D/1: 1.10 where M/M/1 has 1.06), above 1 less, as
@@ -33,7 +33,7 @@ def mixing_gain(price_ratio: float, speed_ratio: float) -> float:
     if speed_ratio < 1.0:
         raise InputError(f"speed_ratio must be at least 1, got {speed_ratio:g}: type 2 is faster")
     dear, fast = math.sqrt(price_ratio), math.sqrt(speed_ratio)
-    if dear <= fast:
+    if dear <= fast or fast == 1.0:
         return 1.0
     return (dear + 1.0) * (dear + fast) / (2.0 * dear * (fast + 1.0))
 

@@ -16,7 +16,7 @@ from pdalloc.queueing.erlang import erlang_c
 
 
 def wait_probability(margin: float) -> float:
-    """Halfin-Whitt's [1 + beta Phi(beta)/phi(beta)]^-1 (1981, eq. 2.3); ``margin`` = beta >= 0.
+    """Halfin-Whitt's [1 + beta Phi(beta)/phi(beta)]^-1 (1981, prop. 1); ``margin`` = beta >= 0.
 
     >>> round(wait_probability(1.0), 4)
     0.2234

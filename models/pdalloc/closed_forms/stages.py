@@ -130,7 +130,7 @@ def shared_budget(rate: float, stages: Sequence[Stage], budget: float) -> Shared
     T_i = floor_i + sigma sqrt(beta_i) / sum sqrt(beta), cost = lambda [sum alpha +
     (sum sqrt beta)^2 / sigma], d cost/d tau = -lambda (sum sqrt beta)^2 / sigma^2. ``rate``
     requests/s pass every stage. Source: theorem ``shared_budget``; for M/M/1 links Kleinrock
-    (1976), vol. 2, eq. 5.26. Raises InfeasibleError at or below the sum of floors.
+    (1964). Raises InfeasibleError at or below the sum of floors.
 
     >>> one = Stage.mm1(2.0, 4.0)
     >>> both = shared_budget(10.0, [one, one], 1.0)

@@ -44,13 +44,15 @@ THEOREM = Theorem(
         "sqrt(mu_2/mu_1) > 1, with equality at tau = (c_2 - c_1)/(c_2 mu_1 - c_1 mu_2). Whatever "
         "the speeds this is below (C + 1)^2/(4 C), Kantorovich's constant of sqrt(c). With more "
         "than two types the largest value over pairs holds. So the best whole fleet of one type "
-        "costs at most that times the best whole mix, and one replica."
+        "costs at most that times the best whole mix, and one replica. It is also the most that "
+        "asking every pool for the bound costs over asking all requests together."
     ),
     assumptions=(
         "as in theorem two_types: real counts; or decode replicas with one a/b, where kappa = "
         "1 + a/b scales all delays",
         "the best mix carries traffic on at most two types, and the best single type is no "
         "dearer than the better of those two",
+        "asked of every pool, the bound admits mu - 1/tau per replica: merit order, one type",
     ),
     steps=(
         Step(

@@ -118,5 +118,5 @@ THEOREM = Theorem(
             where=words,
         ),
     ),
-    source="Kleinrock (1976), vol. 2, eq. 5.26 (capacities of M/M/1 links); theorem batch_law",
+    source="Kleinrock (1964), square-root capacities of M/M/1 links; theorem batch_law",
 )

@@ -1,4 +1,4 @@
-r"""Square-root staffing: P(W > 0) of a - pool of a + beta sqrt(a) servers has a limit in (0, 1).
+r"""Square-root staffing: P(W > 0) of a pool of a + beta sqrt(a) servers has a limit in (0, 1).
 
 epsilon = 1/sqrt(a) goes to 0; phi and Phi are the normal density and law at beta.
 """
@@ -63,5 +63,5 @@ THEOREM = Theorem(
             where={Phi: normal, phi: density},
         ),
     ),
-    source="Halfin and Whitt (1981), eq. 2.3; Erlang C of queueing.erlang",
+    source="Halfin and Whitt (1981), proposition 1",
 )

@@ -61,5 +61,5 @@ THEOREM = Theorem(
             {"rate": lam, "service_rate": mu, "wait": t, "p": p},
         ),
     ),
-    source="Kleinrock (1975), vol. 1, eq. 5.119; Corless and Jeffrey (2002)",
+    source="Kleinrock (1975), vol. 1, sec. 5.7; Corless and Jeffrey (2002)",
 )

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdalloc.closed_forms import (
+    Merit,
     Stage,
     greatest_gain,
+    merit_order,
     mixing_gain,
     population_delay,
     population_mix,
@@ -68,6 +70,7 @@ def test_the_price_alone_bounds_it(price_ratio: float, speed: float) -> None:
 def test_known_values() -> None:
     assert price_only_gain(1.0) == 1.0
     assert mixing_gain(4.0, 4.0) == 1.0
+    assert mixing_gain(4.0, 1.0) == 1.0  # the cheap type is alone best, as nobody is faster
     assert mixing_gain(2.0, 3.0) == 1.0  # the fast type is cheaper per request
     # Twice the GPUs of one kind: at most 3.04 % dearer alone, whatever they gain in speed.
     assert price_only_gain(2.0) == pytest.approx((math.sqrt(2) + 1) ** 2 / (4 * math.sqrt(2)))
@@ -181,6 +184,15 @@ def test_small_gains_are_settled_without_a_search(prefill_of) -> None:
     assert gain < 1.01
     cost, _, _ = best_pair(rate, slow, fast, tau)
     assert cost <= alone <= gain * cost + fast.price
+
+
+@pytest.mark.parametrize("tau", [0.7, 1.0, 3.0])
+def test_asking_every_pool_is_asking_one_type(tau: float) -> None:
+    """Each pool within the bound: a replica admits mu - 1/tau, and merit order takes one type."""
+    rates, prices = (2.0, 3.0, 5.0), (1.0, 1.9, 4.5)
+    admitted = [Merit(c, mu - 1 / tau) for c, mu in zip(prices, rates, strict=True)]
+    types = [Stage.mm1(c, mu) for c, mu in zip(prices, rates, strict=True)]
+    assert merit_order(9.0, admitted).cost == pytest.approx(single_type_cost(9.0, types, tau))
 
 
 def test_bad_questions() -> None:
