@@ -26,6 +26,8 @@ SAYS = {
     "shared_budget": r"Stages under one mean budget, $n=\lambda(\alpha+\beta/(T-f))/c$; $\sigma$ "
     r"is the budget less all floors",
     "price_of_latency": r"What a second of a shared budget is worth, the same at every stage",
+    "three_bounds": r"Bounds on both roles and on E2E, prefill at its own ($u$ its slack): price "
+    r"of E2E, and a ratio free of prices",
     "golden_ratio": r"P/D of least cost under $A/P+B/D\le\tau$: the tight limit for queues, and "
     r"without their load",
     "pd_ratio": r"P/D of least cost under a mean E2E: from golden (tight) to load matching "

@@ -4,6 +4,7 @@ Derivations, checked step by step, are in :mod:`pdalloc.theory`. Counts are real
 round up to deploy. Times in seconds, rates in requests/s, prices in USD per hour.
 """
 
+from pdalloc.closed_forms.bounded import Bounded, bounded_budget
 from pdalloc.closed_forms.counts import (
     PaperCounts,
     decode_count,
@@ -63,6 +64,7 @@ from pdalloc.closed_forms.stages import (
 )
 
 __all__ = [
+    "Bounded",
     "Merit",
     "MeritOrder",
     "Mix",
@@ -70,6 +72,7 @@ __all__ = [
     "SharedBudget",
     "Stage",
     "best_split",
+    "bounded_budget",
     "decode_count",
     "dual_horizon",
     "effective_prefill_throughput",

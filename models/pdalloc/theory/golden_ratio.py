@@ -20,7 +20,10 @@ golden_count = sqrt(A / price_p) * sqrt(least) / tau
 # The same A and B in the queueing model: n = lambda w + A/y, shared slack sigma = tau - floors.
 prefill = lam * w_p + golden_count * tau / sigma
 decode = lam * w_d + sqrt(B / price_d) * sqrt(least) / sigma
-separate = (lam * w_p + A / y_p) / (lam * w_d + B / y_d)
+# With slacks of their own, by what each role costs: beta = C A/lambda, alpha = C w.
+spend_p = price_p * (lam * w_p + A / y_p)
+spend_d = price_d * (lam * w_d + B / y_d)
+separate = (spend_p / price_p) / (spend_d / price_d)
 
 THEOREM = Theorem(
     name="golden_ratio",
