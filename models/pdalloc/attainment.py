@@ -16,11 +16,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
+from scipy.special import gammainc, gammaincc
 
 from pdalloc.errors import UnsupportedError
 from pdalloc.laws import LATTICE_POINTS, Array, total
 from pdalloc.prediction import DecodeState, Prediction, Predictor, PrefillState, spread_cells
+from pdalloc.queueing.gamma_quantiles import gamma_quantiles
 from pdalloc.simulation.attainment import PER_REQUEST, Bound
 from pdalloc.system import System
 from pdalloc.workload.traffic import RequestMix
@@ -203,8 +204,7 @@ class _Tpot:
 
     def quantiles(self, levels: Array) -> Array:
         """TPOT without entry, seconds; (n, levels)."""
-        shape = self.shape[:, None]
-        up, down = gammaincinv(shape, levels), -gammainccinv(shape, levels)
+        up, down = gamma_quantiles(self.shape, levels), -gamma_quantiles(self.shape, 1.0 - levels)
         free = self.end[:, None] + self.size[:, None] * np.where(self.rising[:, None], up, down)
         found: Array = np.minimum(free, self.most[:, None]) + self.moved[:, None]
         return found
