@@ -18,12 +18,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
+from scipy.special import gammainc, gammaincc
 
 from pdalloc.errors import UnsupportedError
 from pdalloc.laws import LATTICE_POINTS, Array, total
 from pdalloc.prediction import DecodeState, Prediction, Predictor, PrefillState
 from pdalloc.prediction.spread import left_over, spread_cells
+from pdalloc.queueing.gamma_quantiles import gamma_quantiles
 from pdalloc.simulation.attainment import PER_REQUEST, Bound
 from pdalloc.system import System
 from pdalloc.workload.traffic import RequestMix
@@ -31,6 +32,8 @@ from pdalloc.workload.traffic import RequestMix
 NOISE_POINTS = 256
 """Points of a noisy prefill of one kind of request; fewer where there are many kinds."""
 LEAST_NOISE_POINTS = 16
+NOISE_END = 14.0
+"""Mean prefills at which the last of them begins: one request in a million."""
 WAIT_CELLS = np.array([0.0, 0.25, 0.5, 0.7, 0.8, 0.88, 0.94, 0.97, 0.99])
 """Edges of cells of probability of the wait, for its echo in TPOT."""
 LEAST_SKEW = 0.02
@@ -159,10 +162,10 @@ class _FirstToken:
         self.moved = np.zeros_like(self.stay)
         if system.first_token != "prefill":
             self.moved = system.transfer_seconds(mix)
-        self.noise = np.ones(1)
+        self.noise, self.noise_weights = np.ones(1), np.ones(1)
         if latency.prefill_noise == "exponential":
             points = max(NOISE_POINTS // len(self.stay), LEAST_NOISE_POINTS)
-            self.noise = -np.log1p(-(np.arange(points) + 0.5) / points)
+            self.noise, self.noise_weights = exponential_points(points)
         delay = total([p.wait, d.law.first_token]) if system.first_token == "decode" else p.wait
         step = horizon / (LATTICE_POINTS - 0.5)
         masses = delay.lattice(step, LATTICE_POINTS)
@@ -192,19 +195,29 @@ class _FirstToken:
         """
         start, width = self._edges[:-1], np.diff(self._edges)
         found = 0.0
-        for e in self.noise:
+        for e, weight in zip(self.noise, self.noise_weights, strict=True):
             rest = (self.moved + e * self.stay)[:, None]
             most = x - rest
             if left is not None and gain is not None:
                 most = np.minimum(most, (left - rest) / gain)
-            found = found + np.clip(self._delay_within(most)[:, :, None] - start, 0.0, width)
-        shares: Array = np.asarray(found) / len(self.noise)
+            inside = np.clip(self._delay_within(most)[:, :, None] - start, 0.0, width)
+            found = found + weight * inside
+        shares: Array = np.asarray(found)
         return shares
 
     def within(self, seconds: float) -> Array:
         """P(TTFT <= ``seconds`` | request); (n,)."""
         kept: Array = self.shares(seconds, None)[:, 0].sum(axis=-1)
         return kept
+
+
+def exponential_points(count: int) -> tuple[Array, Array]:
+    """Means and weights of ``count`` cells of Exp(1), ever wider; both (count,), mean 1."""
+    ends = NOISE_END * (np.arange(count) / count) ** 1.5
+    above = np.append(np.exp(-ends), 0.0)
+    moments = np.append((ends + 1.0) * np.exp(-ends), 0.0)
+    weights = -np.diff(above)
+    return -np.diff(moments) / weights, weights
 
 
 class _Tpot:
@@ -248,8 +261,7 @@ class _Tpot:
 
     def quantiles(self, levels: Array) -> Array:
         """TPOT without entry, seconds; (n, levels)."""
-        shape = self.shape[:, None]
-        up, down = gammaincinv(shape, levels), -gammainccinv(shape, levels)
+        up, down = gamma_quantiles(self.shape, levels), -gamma_quantiles(self.shape, 1.0 - levels)
         free = self.end[:, None] + self.size[:, None] * np.where(self.rising[:, None], up, down)
         found: Array = np.minimum(free, self.most[:, None]) + self.moved[:, None]
         return found

@@ -167,6 +167,32 @@ def test_every_path_keeps_its_share(made) -> None:
     assert [s.traffic_class for s in answer.promises] == ["code", "chat"]
 
 
+def test_lateness_counts_paths_by_their_traffic(made) -> None:
+    """Money adds up over requests: sum over paths of r_p r_d / r^2 (1 - P(TTFT <= t))."""
+    limits = {"share": 0.5, "within": {"ttft": "3 s", "tpot": "100 ms"}}
+    scenario = made.question(
+        made.replica("a"),
+        made.replica("b", gpu="a100", noise="none"),
+        traffic=[block(made, attainment=[limits], best_effort=[PRICED])],
+    )
+    text = "prefill/a=2,prefill/b=1,decode/a=1,decode/b=1"
+    (row,) = evaluate(scenario, text).lateness
+    fleet = parse_fleet(text, scenario.system.type_names)
+    prediction = scenario.problem().capacity.evaluate(fleet, scenario.demand)
+    late = [
+        (
+            p.rate * p.replicas * d.rate * d.replicas / scenario.demand**2,
+            1.0 - prediction.predictor.law("ttft", 0, p, d).probability(0.3),
+        )
+        for p, d in prediction.paths()
+    ]
+    assert len(late) == 4 and max(x for _, x in late) > min(x for _, x in late) + 0.01
+    assert row.predicted_late_share == pytest.approx(sum(w * x for w, x in late))
+    assert row.predicted_usd_per_hour == pytest.approx(
+        12 * 3600 * 5e-4 * (row.predicted_late_share or 0.0)
+    )
+
+
 @pytest.fixture(scope="module")
 def mended(made) -> tuple[Answer, Answer]:
     """Prefill of SCV 4 told to be constant: M/G/1 (Pollaczek-Khinchine) where M/D/1 is planned."""

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pdalloc.attainment import attainment
+from pdalloc.attainment import attainment, exponential_points
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import ROLES, Fleet
 from pdalloc.hardware.gpu import Gpu
@@ -237,3 +237,15 @@ def test_long_waits_and_long_steps_come_together() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Predictor, "echo", lambda self, p, d, steps: np.zeros(len(steps)))
         assert attainment(prediction, bounds) > share + half_width + 0.01
+
+
+@pytest.mark.parametrize("count", [16, 256])
+def test_points_of_an_exponential(count: int) -> None:
+    """Weights sum to 1, the mean is 1, and the tail beyond e^-7 is there."""
+    values, weights = exponential_points(count)
+    assert weights.sum() == pytest.approx(1.0, rel=1e-12)
+    assert weights @ values == pytest.approx(1.0, rel=1e-12)
+    assert weights[values > 7.0].sum() == pytest.approx(
+        math.exp(-7.0), rel=0.5 if count < 20 else 0.1
+    )
+    assert weights @ values**2 == pytest.approx(2.0, rel=0.1 if count < 20 else 1e-3)
