@@ -13,6 +13,7 @@ from pdalloc.capacity import Capacity
 from pdalloc.errors import UnsupportedError
 from pdalloc.prediction import Prediction, Predictor, predict
 from pdalloc.simulation.attainment import Bound
+from pdalloc.simulation.options import PLAIN, SimulationOptions
 from pdalloc.system import System
 
 IDLE = 0.02
@@ -38,11 +39,13 @@ class Binding:
     prediction: Prediction
 
 
-def at(case: Case, rate: float) -> tuple[System, Prediction]:
+def at(
+    case: Case, rate: float, options: SimulationOptions = PLAIN
+) -> tuple[System, Prediction]:
     """The case under ``rate`` requests/s, and its prediction."""
     system = case.system.with_workload(case.system.workload.scaled(rate))
     rates = {key: share * rate for key, share in case.shares.items()}
-    return system, predict(Predictor(system), case.fleet, rates)
+    return system, predict(Predictor(system, options), case.fleet, rates)
 
 
 def greatest_rate(case: Case) -> float:

@@ -20,7 +20,14 @@ from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
 from pdalloc.errors import UnsupportedError
 from pdalloc.laws import LATTICE_POINTS, Array, total
-from pdalloc.prediction import DecodeState, Prediction, PrefillState, spread_cells
+from pdalloc.prediction import (
+    DecodeState,
+    Decoding,
+    Prediction,
+    Predictor,
+    PrefillState,
+    spread_cells,
+)
 from pdalloc.simulation.attainment import PER_REQUEST, Bound
 from pdalloc.system import System
 from pdalloc.workload.traffic import RequestMix
@@ -79,7 +86,7 @@ def _on_path(
     if not limits:
         return 1.0
     if len(limits) > 1:
-        return _joint(predictor.system, mix, p, d, limits)
+        return _joint(predictor, mix, p, d, limits)
     [(metric, seconds)] = limits.items()
     kept = predictor.law(metric, q, p, d).probability(seconds)
     concerned = float(mix.weight @ (mix.output > 1)) if metric == "tpot" else 1.0
@@ -87,7 +94,7 @@ def _on_path(
 
 
 def _joint(
-    system: System, mix: RequestMix, p: PrefillState, d: DecodeState, limits: Mapping[str, float]
+    of: Predictor, mix: RequestMix, p: PrefillState, d: DecodeState, limits: Mapping[str, float]
 ) -> float:
     """The integral above, summed over requests."""
     x, y, z = (limits.get(metric, math.inf) for metric in PER_REQUEST)
@@ -97,13 +104,15 @@ def _joint(
         if not some.any():
             continue
         mine, share = mix.where(some), float(mix.weight[some].sum())
-        first = _FirstToken(system, mine, p, d, horizon)
+        at = of.decoding(mine)
+        mine = at.mix
+        first = _FirstToken(of.system, mine, p, d, horizon)
         if not has_gaps:  # the first token is the last
             kept = first.within(np.full(len(mine.output), horizon))
         elif z == math.inf:
-            kept = _Tpot(system, mine, d).within(y) * first.within(np.full(len(mine.output), x))
+            kept = _Tpot(of.system, at, d).within(y) * first.within(np.full(len(mine.output), x))
         else:
-            kept = _integral(first, _Tpot(system, mine, d), x, y, z)
+            kept = _integral(first, _Tpot(of.system, at, d), x, y, z)
         total_kept += share * float(mine.weight @ kept)
     return total_kept
 
@@ -160,22 +169,23 @@ class _FirstToken:
 class _Tpot:
     """Law of TPOT given the request, for requests with gaps."""
 
-    def __init__(self, system: System, mix: RequestMix, d: DecodeState) -> None:
-        rule = system.first_token
+    def __init__(self, system: System, at: Decoding, d: DecodeState) -> None:
+        rule, mix = system.first_token, at.mix
         self.gaps = mix.output - 1.0
-        steps = self.gaps if d.law.station.work.first_gap else mix.output
-        held = mix.prompt if rule == "decode" else mix.prompt + 1.0
+        ends = at.steps - (0.0 if d.law.station.work.first_gap else 1.0)  # that end a gap
+        ratio = ends / self.gaps
         moved = system.transfer_seconds(mix) if rule == "prefill" else np.zeros_like(self.gaps)
         self.entry = (np.zeros(1), np.ones(1)) if rule == "decode" else d.requests.entry
-        means = d.requests.mean_steps(steps, held)
+        means = d.requests.mean_steps(at.steps, at.held, at.growth) * ratio
         self.moved = moved / self.gaps
-        variances, scales = d.requests.spread(self.gaps)
-        deviation = np.sqrt(np.maximum(variances, 1e-24 * means**2))
-        size = np.maximum(np.abs(scales), 0.5 * LEAST_SKEW * deviation)
+        variances, scales = d.requests.spread(ends)
+        least = 1e-12 * d.law.mean_step
+        deviation = np.maximum(ratio * np.sqrt(variances), least)
+        size = np.maximum(np.abs(scales) * ratio, 0.5 * LEAST_SKEW * deviation)
         self.shape, self.size = (deviation / size) ** 2, size
         self.rising: NDArray[np.bool_] = scales >= 0.0
         self.end = means - np.where(self.rising, 1.0, -1.0) * self.shape * size
-        self.most = np.maximum(d.law.greatest_step, means)
+        self.most = np.maximum(d.law.greatest_step * ratio, means)
 
     def below(self, seconds: Array) -> Array:
         """P(TPOT without entry <= ``seconds`` | request); (n,)."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from pdalloc.errors import UnstableError
 from pdalloc.fleet import DECODE, PREFILL, Role
 from pdalloc.prediction import DecodeState, Predictor, PrefillState
 from pdalloc.queueing.decode.station import FAR
+from pdalloc.simulation.options import PLAIN, SimulationOptions
 from pdalloc.slo.objective import METRICS, Slo
 from pdalloc.system import ReplicaType, System
 
@@ -43,11 +44,12 @@ class Rates:
     """Admissible rates of one system under its SLOs.
 
     Rates are per replica, requests/s; they do not depend on how much traffic is offered
-    (bursts thin by a pool's share of the workload's own rate).
+    (bursts thin by a pool's share of the workload's own rate). ``options`` are the predictor's.
     """
 
     system: System
     slos: tuple[Slo, ...]
+    options: SimulationOptions = PLAIN
     _rates: dict[tuple[Role, str, int], float] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -58,7 +60,11 @@ class Rates:
     @cached_property
     def predictor(self) -> Predictor:
         """The laws that are inverted here."""
-        return Predictor(self.system)
+        return Predictor(self.system, self.options)
+
+    def under(self, system: System) -> Self:
+        """The same question about another system."""
+        return type(self)(system, self.slos, self.options)
 
     @cached_property
     def slo_classes(self) -> list[tuple[Slo, int]]:

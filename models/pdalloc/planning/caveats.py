@@ -24,6 +24,8 @@ ACCURACY: dict[Dispatch, str] = {
 """Errors of the default delay laws under bursts: experiments/delay_laws/results/accuracy.csv."""
 FEW = 1e-3
 """Shares of requests below this are not worth a warning."""
+KNOWN = frozenset({"kv", "multi_token"})
+"""Options that formulas read."""
 HIGH_BATCH = 0.99
 WORKS_ALL_THE_TIME = 0.995
 LITTLE_TOLERANCE = 0.03
@@ -137,8 +139,11 @@ def ignored_by_formulas(scenario: Scenario) -> list[str]:
     on = [
         "transfers" if name == "network" else name.replace("_", " ")
         for name, value in vars(scenario.options).items()
-        if value is not None and value != {}
+        if value is not None and value != {} and name not in KNOWN
     ]
+    kv = scenario.options.kv
+    if kv is not None and kv.back_pressure:
+        on.append("back-pressure of kv")
     found = []
     if on:
         found.append(

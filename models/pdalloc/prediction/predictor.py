@@ -22,30 +22,38 @@ averages over long stays (reference: Poisson in, Poisson out errs -6 to -1 % aft
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from pdalloc.errors import InputError
+from pdalloc.errors import InputError, located
 from pdalloc.fleet import DECODE, PREFILL
 from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture, StopLossLaw, constant, total
 from pdalloc.prediction.spread import NOISY_CELLS, SPREAD_CELLS, KnownMean, spread
-from pdalloc.prediction.states import DecodeState, PrefillState
+from pdalloc.prediction.states import DecodeState, Decoding, PrefillState
 from pdalloc.queueing.decode import DecodeLaw, DecodeStation, DecodeWork, decode_work
+from pdalloc.queueing.decode.memory import memory_slots
+from pdalloc.queueing.decode.multi_token import OneToken, TokensPerStep, tokens_per_step
 from pdalloc.queueing.delay_laws import delay_law
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.station import Station
 from pdalloc.queueing.thinned import thinned_wait
+from pdalloc.simulation.options import PLAIN, SimulationOptions
 from pdalloc.system import ReplicaType, System
 from pdalloc.workload.traffic import RequestMix
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Laws of one replica and of one path; everything is per system, nothing per fleet."""
+    """Laws of one replica and of one path; everything is per system, nothing per fleet.
+
+    Of ``options`` the laws know KV memory, several tokens a step and shared links.
+    """
 
     system: System
+    options: SimulationOptions = PLAIN
     _services: dict[str, Service] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -61,7 +69,24 @@ class Predictor:
     def work(self) -> DecodeWork:
         """What requests ask of decode; InputError where that is nothing."""
         first = self.system.first_token == "decode"
-        return decode_work(self.mix.prompt, self.mix.output, self.mix.weight, first)
+        return decode_work(
+            self.mix.prompt, self.mix.output, self.mix.weight, first, self.tokens_per_step
+        )
+
+    @cached_property
+    def tokens_per_step(self) -> TokensPerStep:
+        """How many tokens a step gives a request."""
+        several = self.options.multi_token
+        return OneToken() if several is None else tokens_per_step(several.mean, several.law)
+
+    def decoding(self, mix: RequestMix) -> Decoding:
+        """What requests of ``mix`` do at decode."""
+        tokens = self.system.decode_steps(mix)
+        points, steps, _ = self.tokens_per_step.steps(tokens)
+        many = mix.repeated(len(points) // len(tokens))
+        growth = np.divide(tokens[points], steps, out=np.ones_like(steps), where=steps > 0)
+        held = many.prompt + (0.0 if self.system.first_token == "decode" else 1.0)
+        return Decoding(many, steps, held, growth)
 
     @property
     def mean_steps(self) -> float:
@@ -101,11 +126,20 @@ class Predictor:
             replica_type.latency.step_seconds,
             self.work,
             together,
-            replica_type.batch_limit(self.context),
+            self.slots(replica_type),
             rule,
             self.arrival_scv(offered),
         )
         return DecodeState(replica_type, replicas, DecodeLaw(station))
+
+    def slots(self, replica_type: ReplicaType) -> float:
+        """Requests that a replica decodes at once; InputError when not even one fits."""
+        kv, tokens = self.options.kv, replica_type.kv_tokens
+        if kv is None or not math.isfinite(tokens):
+            return replica_type.batch_limit(self.context)
+        with located(f"replica type {replica_type.name!r}"):
+            fits = memory_slots(self.work, (1.0 - kv.watermark) * tokens, kv.reserve)
+        return min(replica_type.max_batch, fits)
 
     def _pool_service(self, r: ReplicaType) -> Service:
         """Law of prefill time of a random request; kept, as its numerics are."""
@@ -157,12 +191,12 @@ class Predictor:
             laws.append(total([p.wait, stay]))
             shares.append(float(mix.weight[~decoding].sum()))
         if decoding.any():
-            some, steps = mix.where(decoding), steps[decoding]
-            made = self._made_before
-            extra = moved[decoding] + steps * d.requests.mean_steps(steps, some.prompt + made)
+            some = self.decoding(mix.where(decoding))
+            moved, steps = self.system.transfer_seconds(some.mix), some.steps
+            extra = moved + steps * d.requests.mean_steps(steps, some.held, some.growth)
             noisy = p.replica_type.latency.prefill_noise != "none"
             cells = NOISY_CELLS if noisy else SPREAD_CELLS[0]
-            many, points = spread(some, extra, steps, d, cells)
+            many, points = spread(some.mix, extra, steps, d, cells)
             stay = self._service(p.replica_type, many, points)
             entry = KnownMean(d.law.entry, d.law.mean_entry)
             laws.append(total([p.wait, stay, entry]))
@@ -184,17 +218,10 @@ class Predictor:
     def _tpot(self, mix: RequestMix, d: DecodeState) -> Law:
         if not (mix.output > 1).any():
             return constant(0.0)  # one-token answers have no gap
-        later = mix.where(mix.output > 1)
-        rule = self.system.first_token
-        moved = np.zeros_like(later.output)
+        at = self.decoding(mix.where(mix.output > 1))
+        rule, gaps = self.system.first_token, at.mix.output - 1.0
+        moved = np.zeros_like(gaps)
         if rule == "prefill":
-            moved = self.system.transfer_seconds(later)
-        held = later.prompt + self._made_before
-        return d.requests.tpot(
-            later.output - 1.0, held, moved, later.weight, enters=rule != "decode"
-        )
-
-    @property
-    def _made_before(self) -> float:
-        """Output tokens that a request holds when its decoding starts."""
-        return 0.0 if self.system.first_token == "decode" else 1.0
+            moved = self.system.transfer_seconds(at.mix)
+        enters = rule != "decode"
+        return d.requests.tpot(gaps, at.held, moved, at.mix.weight, enters, at.steps, at.growth)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from pdalloc.laws import Law
+from pdalloc.laws import Array, Law
 from pdalloc.queueing.decode import DecodeLaw
 from pdalloc.queueing.decode.requests import ClassRequests
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.station import Station
 from pdalloc.system import ReplicaType
+from pdalloc.workload.traffic import RequestMix
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,16 @@ class DecodeState:
     def utilisation(self) -> float:
         """Offered requests/s over the most the replicas can serve."""
         return self.law.utilisation
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Requests of ``mix`` at decode, a point for each number of steps that one may take.
+
+    ``steps`` of each, ``held`` tokens at the first, ``growth`` tokens per step; (n,).
+    """
+
+    mix: RequestMix
+    steps: Array
+    held: Array
+    growth: Array

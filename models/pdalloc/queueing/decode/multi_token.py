@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +75,13 @@ class _Several(TokensPerStep):
         steps = (mean[:, None] + sd[:, None] * SPREAD * np.array([-1.0, 0.0, 1.0])).ravel()
         n = len(tokens)
         return np.repeat(np.arange(n), 3), steps, np.full(3 * n, 1.0 / 3.0)
+
+
+def tokens_per_step(mean: float, law: Literal["fixed", "geometric"]) -> TokensPerStep:
+    """The law of that name with ``mean`` tokens a step; one token where the mean is 1."""
+    if mean == 1.0:
+        return OneToken()
+    return FixedTokens(mean) if law == "fixed" else GeometricTokens(mean)
 
 
 @dataclass(frozen=True)

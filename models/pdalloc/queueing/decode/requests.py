@@ -1,7 +1,7 @@
 """What requests of one traffic class see of a decode pool that others share.
 
 :meth:`pdalloc.queueing.decode.law.DecodeLaw.tpot` is the law over all requests of the pool; a
-class has lengths of its own, and a first gap that varies. One token a step.
+class has lengths of its own, and a first gap that varies.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class ClassRequests:
         some = work.gaps > 0
         if not some.any():
             return 1.0
-        steps, first = work.steps[some], work.context[some]
-        weight = work.weight[some] / work.weight[some].sum()
-        own = self.law.request_means(steps, first + (steps - 1.0) / 2.0)
+        steps, weight = work.steps[some], work.weight[some] / work.weight[some].sum()
+        held = work.context[some] + work.growth[some] * (steps - 1.0) / 2.0
+        own = self.law.request_means(steps, held)
         return self.law.mean_step / float(weight @ own)
 
-    def mean_steps(self, steps: Array, context: Array) -> Array:
+    def mean_steps(self, steps: Array, context: Array, growth: Array | float = 1.0) -> Array:
         """Mean step time in seconds of requests of ``steps`` steps; (n,).
 
-        ``context`` tokens held at the first step, one more at each later one.
+        ``context`` tokens held at the first step, ``growth`` more at each later one.
         """
-        return self._pace * self.law.request_means(steps, context + (steps - 1.0) / 2.0)
+        return self._pace * self.law.request_means(steps, context + growth * (steps - 1.0) / 2.0)
 
     @cached_property
     def _cumulants(self) -> tuple[float, float, float]:
@@ -86,23 +86,40 @@ class ClassRequests:
         return left, 0.5 * third / variance * (left / variance) ** SKEW_LEFT
 
     def tpot(
-        self, gaps: Array, context: Array, moved: Array, weight: Array, enters: bool
+        self,
+        gaps: Array,
+        context: Array,
+        moved: Array,
+        weight: Array,
+        enters: bool,
+        steps: Array | None = None,
+        growth: Array | float = 1.0,
     ) -> StopLossLaw:
         """Law of the TPOT in seconds of requests with ``gaps`` >= 1 gaps each; arrays (n,).
 
-        ``context`` as in :meth:`mean_steps`; ``weight`` sums to 1. The first gap holds, besides
-        a step, ``moved`` seconds and, where it ``enters`` the batch, the wait for that.
+        ``context``, ``growth`` as in :meth:`mean_steps`; ``weight`` sums to 1. The first gap
+        holds, besides a step, ``moved`` seconds and, where it ``enters`` the batch, the wait for
+        that. ``steps`` are those that a request takes; a token each where None.
         """
-        steps = gaps if self.law.station.work.first_gap else gaps + 1.0
-        own, shift = self.mean_steps(steps, context), moved / gaps
-        mass, (n, own, shift) = group_requests((gaps, own + shift), weight, (gaps, own, shift))
+        first = self.law.station.work.first_gap
+        if steps is None:
+            steps = gaps if first else gaps + 1.0
+        ends = steps if first else np.maximum(steps - 1.0, 0.0)  # steps that end a gap
+        ratio = ends / gaps
+        own, shift = self.mean_steps(steps, context, growth) * ratio, moved / gaps
+        mass, (n, own, shift, ends, ratio) = group_requests(
+            (gaps, own + shift), weight, (gaps, own, shift, ends, ratio)
+        )
         values, share = self.entry if enters else (np.zeros(1), np.ones(1))
         shift = (shift[:, None] + values / n[:, None]).ravel()
         mass = (mass[:, None] * share).ravel()
-        own, left, scale = (np.repeat(x, len(share)) for x in (own, *self.spread(n)))
+        left, scale = self.spread(ends)
+        own, left, scale, ratio = (
+            np.repeat(x, len(share)) for x in (own, left * ratio**2, scale * ratio, ratio)
+        )
         if not left.any():
             return Atoms(own + shift, mass)
         most = None
         if math.isfinite(self.law.greatest_step):
-            most = np.maximum(self.law.greatest_step, own) + shift
+            most = np.maximum(self.law.greatest_step * ratio, own) + shift
         return SkewedLaw(own + shift, left, scale, mass, most)
