@@ -1,12 +1,14 @@
 r"""The share of requests predicted to keep every bound at once: joint attainment.
 
-Given a request of n gaps, TTFT and TPOT are taken as independent. Its end-to-end time is
-TTFT + n TPOT by definition, so with F the law of TTFT and G that of TPOT, both given the request,
+Given a request of n gaps, its end-to-end time is TTFT + n TPOT by definition, and its TPOT is
+t + e (W - E W): W its wait for prefill, e the echo of it (:mod:`pdalloc.queueing.departures`),
+t the rest, independent. With F the law of W and G that of t,
 
-.. math:: P(TTFT \le x, TPOT \le y, E2E \le z) = E \int_{t \le y} F(\min(x, z - n t)) \, dG(t),
+.. math:: P(TTFT \le x, TPOT \le y, E2E \le z) = E \int F(\min(x - s,\ E W + (y - t)/e,\
+          (z - s - n (t - e\, E W)) / (1 + n e))) \, dG(t),
 
-the expectation over requests and over paths weighted by their traffic. What is left out: a long
-batch makes both late. One bound alone needs no independence: it is read off its metric's law.
+s what TTFT holds besides W; the expectation is over requests and over paths weighted by their
+traffic. Left out: that a long slot wait makes both late. One bound alone is read off its law.
 """
 
 from __future__ import annotations
@@ -20,14 +22,9 @@ from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
 from pdalloc.errors import UnsupportedError
 from pdalloc.laws import LATTICE_POINTS, Array, total
-from pdalloc.prediction import (
-    DecodeState,
-    Decoding,
-    Prediction,
-    Predictor,
-    PrefillState,
-    spread_cells,
-)
+from pdalloc.prediction import DecodeState, Decoding, Prediction, Predictor, PrefillState
+from pdalloc.prediction.spread import left_over, spread_cells
+from pdalloc.prediction.states import first_gap_entry
 from pdalloc.simulation.attainment import PER_REQUEST, Bound
 from pdalloc.system import System
 from pdalloc.workload.traffic import RequestMix
@@ -35,6 +32,8 @@ from pdalloc.workload.traffic import RequestMix
 NOISE_POINTS = 256
 """Points of a noisy prefill of one kind of request; fewer where there are many kinds."""
 LEAST_NOISE_POINTS = 16
+WAIT_CELLS = np.array([0.0, 0.25, 0.5, 0.7, 0.8, 0.88, 0.94, 0.97, 0.99])
+"""Edges of cells of probability of the wait, for its echo in TPOT."""
 LEAST_SKEW = 0.02
 """Skews of less count as this much: a normal law, in effect."""
 
@@ -94,7 +93,11 @@ def _on_path(
 
 
 def _joint(
-    of: Predictor, mix: RequestMix, p: PrefillState, d: DecodeState, limits: Mapping[str, float]
+    predictor: Predictor,
+    mix: RequestMix,
+    p: PrefillState,
+    d: DecodeState,
+    limits: Mapping[str, float],
 ) -> float:
     """The integral above, summed over requests."""
     x, y, z = (limits.get(metric, math.inf) for metric in PER_REQUEST)
@@ -104,29 +107,38 @@ def _joint(
         if not some.any():
             continue
         mine, share = mix.where(some), float(mix.weight[some].sum())
-        at = of.decoding(mine)
+        at = predictor.decoding(mine)
+        first = _FirstToken(predictor.system, at.mix, p, d, horizon)
+        if has_gaps:
+            echo = at.ratio * predictor.echo(p, d, at.ends)
+            tpot = _Tpot(predictor.system, at, d, echo**2 * p.wait.variance)
+            kept = _both(first, tpot, echo, x, y, z)
+        else:  # the first token is the last
+            kept = first.within(horizon)
         mine = at.mix
-        first = _FirstToken(of.system, mine, p, d, horizon)
-        if not has_gaps:  # the first token is the last
-            kept = first.within(np.full(len(mine.output), horizon))
-        elif z == math.inf:
-            kept = _Tpot(of.system, at, d).within(y) * first.within(np.full(len(mine.output), x))
-        else:
-            kept = _integral(first, _Tpot(of.system, at, d), x, y, z)
         total_kept += share * float(mine.weight @ kept)
     return total_kept
 
 
-def _integral(first: _FirstToken, tpot: _Tpot, x: float, y: float, z: float) -> Array:
-    """int_{t <= y} F(min(x, z - n t)) dG(t) of each request; (n,)."""
+def _both(first: _FirstToken, tpot: _Tpot, echo: Array, x: float, y: float, z: float) -> Array:
+    """The integral above of each request, the wait in cells; (n,)."""
     kept = np.zeros(len(tpot.gaps))
+    longer = echo[:, None] * (first.waits - first.mean_wait)  # steps, by the wait's cell
+    if z == math.inf:
+        shares = first.shares(x, None)[:, 0]
+        for k in range(len(first.waits)):
+            kept += shares[:, k] * tpot.within(y - longer[:, k])
+        return kept
     edges = spread_cells(len(tpot.gaps))
     times, width = tpot.quantiles(0.5 * (edges[1:] + edges[:-1])), np.diff(edges)
-    for wait, weight in zip(*tpot.entry, strict=True):
-        below = tpot.below(y - wait / tpot.gaps)
-        inside = np.clip(below[:, None] - edges[:-1], 0.0, width)
-        ready = np.minimum(x, z - wait - tpot.gaps[:, None] * times)
-        kept += weight * np.sum(inside * first.within(ready), axis=1)
+    gaps = tpot.gaps[:, None]
+    for entry, weight in zip(*tpot.entry, strict=True):
+        left = z - entry - gaps * (times - echo[:, None] * first.mean_wait)
+        shares = first.shares(x, left, 1.0 + gaps * echo[:, None])
+        for k in range(len(first.waits)):
+            below = tpot.below(y - longer[:, k] - entry / tpot.gaps)
+            inside = np.clip(below[:, None] - edges[:-1], 0.0, width) / width
+            kept += weight * np.sum(inside * width * shares[:, :, k], axis=1)
     return kept
 
 
@@ -145,42 +157,72 @@ class _FirstToken:
         if latency.prefill_noise == "exponential":
             points = max(NOISE_POINTS // len(self.stay), LEAST_NOISE_POINTS)
             self.noise = -np.log1p(-(np.arange(points) + 0.5) / points)
-        delay = total([p.wait, d.law.first_token]) if system.first_token == "decode" else p.wait
+        parts = [p.wait]
+        if system.first_token == "decode":
+            parts.append(d.law.first_token)
+        elif system.first_token == "transfer" and d.law.before_transfer is not None:
+            parts.append(d.law.before_transfer)
+        delay = total(parts)
         step = horizon / (LATTICE_POINTS - 0.5)
+        masses = delay.lattice(step, LATTICE_POINTS)
         # a lattice mass stands for the mass around its point: half a step on either side
         self._at = (np.arange(LATTICE_POINTS) + 0.5) * step
-        self._probability = np.cumsum(delay.lattice(step, LATTICE_POINTS))
+        self._probability = np.cumsum(masses)
+        self.mean_wait = delay.mean
+        self._cells(masses * (self._at - 0.5 * step))
+
+    def _cells(self, moments: Array) -> None:
+        """The wait's cells of probability, and ``waits``, their means; the last is all beyond."""
+        most = self._probability[-1]
+        self._edges = np.append(WAIT_CELLS[most > WAIT_CELLS], [most, 1.0])
+        sums = np.interp(self._edges[:-1], self._probability, np.cumsum(moments))
+        sums = np.append(np.where(self._edges[:-1] > 0.0, sums, 0.0), self.mean_wait)
+        self.waits = np.diff(sums) / np.maximum(np.diff(self._edges), 1e-12)
 
     def _delay_within(self, seconds: Array) -> Array:
         """P(wait, entry and first step <= ``seconds``), any shape."""
         found = np.interp(seconds, self._at, self._probability)
         return np.where(seconds < -1e-12 * self._at[-1], 0.0, found)
 
-    def within(self, seconds: Array) -> Array:
-        """P(TTFT <= ``seconds`` | request); shape (n, ...) as ``seconds``."""
-        each = (slice(None),) + (None,) * (seconds.ndim - 1)
-        left, stay = seconds - self.moved[each], self.stay[each]
-        found = np.zeros_like(left)
+    def shares(self, x: float, left: Array | None, gain: Array | None = None) -> Array:
+        """P(TTFT <= x, wait x ``gain`` + rest of TTFT <= ``left``, wait in cell k | request).
+
+        Seconds; ``left`` and ``gain`` (n, m) or None; shape (n, m, cells).
+        """
+        start, width = self._edges[:-1], np.diff(self._edges)
+        found = 0.0
         for e in self.noise:
-            found += self._delay_within(left - e * stay)
-        return found / len(self.noise)
+            rest = (self.moved + e * self.stay)[:, None]
+            most = x - rest
+            if left is not None and gain is not None:
+                most = np.minimum(most, (left - rest) / gain)
+            found = found + np.clip(self._delay_within(most)[:, :, None] - start, 0.0, width)
+        shares: Array = np.asarray(found) / len(self.noise)
+        return shares
+
+    def within(self, seconds: float) -> Array:
+        """P(TTFT <= ``seconds`` | request); (n,)."""
+        kept: Array = self.shares(seconds, None)[:, 0].sum(axis=-1)
+        return kept
 
 
 class _Tpot:
-    """Law of TPOT given the request, for requests with gaps."""
+    """Law of TPOT given the request and its wait, for requests with gaps.
 
-    def __init__(self, system: System, at: Decoding, d: DecodeState) -> None:
-        rule, mix = system.first_token, at.mix
+    ``explained``: variance that the wait explains, s^2 (n,).
+    """
+
+    def __init__(self, system: System, at: Decoding, d: DecodeState, explained: Array) -> None:
+        rule, mix, ratio = system.first_token, at.mix, at.ratio
         self.gaps = mix.output - 1.0
-        ends = at.steps - (0.0 if d.law.station.work.first_gap else 1.0)  # that end a gap
-        ratio = ends / self.gaps
         moved = system.transfer_seconds(mix) if rule == "prefill" else np.zeros_like(self.gaps)
-        self.entry = (np.zeros(1), np.ones(1)) if rule == "decode" else d.requests.entry
+        self.entry = first_gap_entry(rule, d) or (np.zeros(1), np.ones(1))
         means = d.requests.mean_steps(at.steps, at.held, at.growth) * ratio
         self.moved = moved / self.gaps
-        variances, scales = d.requests.spread(ends)
+        variances, scales = d.requests.spread(at.ends)
+        variances = left_over(ratio**2 * variances, explained)
         least = 1e-12 * d.law.mean_step
-        deviation = np.maximum(ratio * np.sqrt(variances), least)
+        deviation = np.sqrt(np.maximum(variances, least**2))
         size = np.maximum(np.abs(scales) * ratio, 0.5 * LEAST_SKEW * deviation)
         self.shape, self.size = (deviation / size) ** 2, size
         self.rising: NDArray[np.bool_] = scales >= 0.0
@@ -195,7 +237,7 @@ class _Tpot:
         kept: Array = np.where(t < self.most, found, 1.0)
         return kept
 
-    def within(self, seconds: float) -> Array:
+    def within(self, seconds: Array) -> Array:
         """P(TPOT <= ``seconds`` | request); (n,)."""
         kept = np.zeros_like(self.gaps)
         for wait, weight in zip(*self.entry, strict=True):

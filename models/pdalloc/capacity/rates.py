@@ -156,8 +156,8 @@ class Rates:
         if role == PREFILL:
             return 1.0 / self.predictor.prefill(r, 0.0).service.mean
         station = self.predictor.decode(r, 0.0).law.station
-        if math.isfinite(station.capacity):
-            return station.capacity
+        if math.isfinite(station.limit):
+            return station.limit
         far = station.seconds(np.array([FAR]))[0]  # steps as long for any batch
         return float(FAR / far / self.predictor.mean_steps)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pdalloc.fleet import DECODE, PREFILL, Fleet, Role
 from pdalloc.prediction.predictor import Predictor
 from pdalloc.prediction.states import DecodeState, PrefillState
+from pdalloc.system import ReplicaType
 
 PoolKey = tuple[Role, str]
 
@@ -42,9 +42,14 @@ def predict(predictor: Predictor, fleet: Fleet, rates: Mapping[PoolKey, float]) 
     """
     types = predictor.system.replica_types
     used = [pool for pool in fleet.pools if rates[pool.role, pool.replica_type] > 0]
-    states: dict[Role, dict[str, Any]] = {PREFILL: {}, DECODE: {}}
-    for pool in used:
-        name, n = pool.replica_type, pool.replicas
-        state = predictor.prefill if pool.role == PREFILL else predictor.decode
-        states[pool.role][name] = state(types[name], rates[pool.role, name] / n, n)
-    return Prediction(predictor, fleet, rates, states[PREFILL], states[DECODE])
+
+    def pools(role: Role) -> Iterator[tuple[ReplicaType, float, int]]:
+        for pool in used:
+            if pool.role == role:
+                name, n = pool.replica_type, pool.replicas
+                yield types[name], rates[role, name] / n, n
+
+    prefill = {r.name: predictor.prefill(r, rate, n) for r, rate, n in pools(PREFILL)}
+    served = predictor.served(prefill.values())
+    decode = {r.name: predictor.decode(r, rate, n, served) for r, rate, n in pools(DECODE)}
+    return Prediction(predictor, fleet, rates, prefill, decode)

@@ -15,14 +15,16 @@ with n decode iterations of mean :math:`\bar t`. The wait is convolved with the 
 other rules a pool is one station whose law depends on how many replicas it has.
 
 **Arrivals.** A pool that gets a share p of the workload's requests sees gaps of SCV 1 + p (c_a^2
-- 1) (thinning; Cox 1962, "Renewal Theory", section 8.5). The same is taken for decode: what
-leaves a stable prefill pool has the long-run dispersion of what arrives, and a decode batch
-averages over long stays (reference: Poisson in, Poisson out errs -6 to -1 % after a random split).
+- 1) (thinning; Cox 1962, "Renewal Theory", section 8.5). Decode gets what leaves prefill: where
+the prefill pools are known (:func:`.predict`), as :mod:`pdalloc.queueing.departures` has it, but
+never more irregular than what came; where they are not yet (:mod:`pdalloc.capacity`), as it came.
+So a plan is never more hopeful than the prediction of its fleet.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -31,12 +33,14 @@ import numpy as np
 from pdalloc.errors import InputError, located
 from pdalloc.fleet import DECODE, PREFILL
 from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture, StopLossLaw, constant, total
-from pdalloc.prediction.spread import NOISY_CELLS, SPREAD_CELLS, KnownMean, spread
-from pdalloc.prediction.states import DecodeState, Decoding, PrefillState
+from pdalloc.prediction.spread import NOISY_CELLS, SPREAD_CELLS, KnownMean, Stretched, spread
+from pdalloc.prediction.states import DecodeState, Decoding, PrefillState, first_gap_entry
 from pdalloc.queueing.decode import DecodeLaw, DecodeStation, DecodeWork, decode_work
-from pdalloc.queueing.decode.memory import memory_slots
+from pdalloc.queueing.decode.memory import Space
+from pdalloc.queueing.decode.memory_law import MemoryLaw, MemoryStation
 from pdalloc.queueing.decode.multi_token import OneToken, TokensPerStep, tokens_per_step
 from pdalloc.queueing.delay_laws import delay_law
+from pdalloc.queueing.departures import Leaving, Spectrum, departures, renewal_spectrum, thinned
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.station import Station
 from pdalloc.queueing.thinned import thinned_wait
@@ -85,8 +89,9 @@ class Predictor:
         points, steps, _ = self.tokens_per_step.steps(tokens)
         many = mix.repeated(len(points) // len(tokens))
         growth = np.divide(tokens[points], steps, out=np.ones_like(steps), where=steps > 0)
-        held = many.prompt + (0.0 if self.system.first_token == "decode" else 1.0)
-        return Decoding(many, steps, held, growth)
+        made = 0.0 if self.system.first_token == "decode" else 1.0
+        ends = np.maximum(steps - (1.0 - made), 0.0)
+        return Decoding(many, steps, many.prompt + made, growth, ends)
 
     @property
     def mean_steps(self) -> float:
@@ -116,12 +121,29 @@ class Predictor:
             wait = delay_law(station).wait
         return PrefillState(replica_type, station, wait)
 
-    def decode(self, replica_type: ReplicaType, rate: float, replicas: int = 1) -> DecodeState:
-        """As :meth:`prefill` for decode; UnstableError beyond what the replicas can serve."""
+    def served(self, pools: Iterable[PrefillState]) -> Spectrum:
+        """Spectrum of all requests that leave ``pools``, the workload's prefill pools."""
+        whole = self.system.workload
+        came = renewal_spectrum(whole.rate, whole.arrival_scv)
+        left = departures([Leaving(p.station, p.offered / whole.rate) for p in pools], came)
+        return lambda frequency: np.minimum(left(frequency), came(frequency))
+
+    def decode(
+        self,
+        replica_type: ReplicaType,
+        rate: float,
+        replicas: int = 1,
+        served: Spectrum | None = None,
+    ) -> DecodeState:
+        """As :meth:`prefill` for decode; UnstableError beyond what the replicas can serve.
+
+        ``served``: what leaves prefill; None where that is not known.
+        """
         rule = self.system.dispatch[DECODE]
         together = 1 if rule == "random" else replicas
         offered = rate * together
-        station = DecodeStation(
+        space = self.space(replica_type)
+        arguments = (
             offered,
             replica_type.latency.step_seconds,
             self.work,
@@ -129,17 +151,40 @@ class Predictor:
             self.slots(replica_type),
             rule,
             self.arrival_scv(offered),
+            served and thinned(served, min(offered / self.system.workload.rate, 1.0)),
         )
-        return DecodeState(replica_type, replicas, DecodeLaw(station))
+        if space is None:
+            return DecodeState(replica_type, replicas, DecodeLaw(DecodeStation(*arguments)))
+        return DecodeState(replica_type, replicas, MemoryLaw(MemoryStation(*arguments, space)))
 
     def slots(self, replica_type: ReplicaType) -> float:
-        """Requests that a replica decodes at once; InputError when not even one fits."""
-        kv, tokens = self.options.kv, replica_type.kv_tokens
-        if kv is None or not math.isfinite(tokens):
+        """Most requests that a replica decodes at once; InputError when not even one fits."""
+        space = self.space(replica_type)
+        if space is None:
             return replica_type.batch_limit(self.context)
         with located(f"replica type {replica_type.name!r}"):
-            fits = memory_slots(self.work, (1.0 - kv.watermark) * tokens, kv.reserve)
-        return min(replica_type.max_batch, fits)
+            return min(replica_type.max_batch, space.needs(self.work).most)
+
+    def space(self, r: ReplicaType) -> Space | None:
+        """KV memory of a decode replica of type ``r``; None where it is not counted."""
+        kv = self.options.kv
+        if kv is None or not math.isfinite(r.kv_tokens):
+            return None
+        none = np.zeros(1)
+        return Space(
+            r.kv_tokens,
+            kv.reserve,
+            kv.watermark,
+            lambda tokens: float(r.latency.prefill_seconds(np.array([tokens]), none)[0]),
+            float(self.mix.weight @ (self._asked * self.system.transfer_seconds(self.mix))),
+        )
+
+    @cached_property
+    def _asked(self) -> Array:
+        """KV tokens that a request holds while its cache moves; (n,)."""
+        if self.options.kv is not None and self.options.kv.reserve == "full":
+            return self.mix.prompt + self.mix.output
+        return self.mix.prompt + (0.0 if self.system.first_token == "decode" else 1.0)
 
     def _pool_service(self, r: ReplicaType) -> Service:
         """Law of prefill time of a random request; kept, as its numerics are."""
@@ -173,6 +218,8 @@ class Predictor:
         moved = self.system.transfer_seconds(mix)
         extra = np.zeros_like(moved) if rule == "prefill" else moved
         parts: list[Law] = [p.wait, self._service(p.replica_type, mix, extra)]
+        if rule == "transfer" and d.law.before_transfer is not None:
+            parts.append(d.law.before_transfer)
         if rule == "decode":
             parts.append(KnownMean(d.law.first_token, d.law.mean_first_token))
         return total(parts)
@@ -196,12 +243,28 @@ class Predictor:
             extra = moved + steps * d.requests.mean_steps(steps, some.held, some.growth)
             noisy = p.replica_type.latency.prefill_noise != "none"
             cells = NOISY_CELLS if noisy else SPREAD_CELLS[0]
-            many, points = spread(some.mix, extra, steps, d, cells)
+            echo = self.echo(p, d, steps)
+            longer = float(some.mix.weight @ (steps * echo))
+            # a wait stretched for all alike keeps each request's mean and variance
+            extra = extra - longer * p.wait.mean
+            explained = ((1.0 + longer) ** 2 - 1.0 - 2.0 * steps * echo) * p.wait.variance
+            many, points = spread(some.mix, extra, steps, d, cells, explained / steps**2)
             stay = self._service(p.replica_type, many, points)
             entry = KnownMean(d.law.entry, d.law.mean_entry)
-            laws.append(total([p.wait, stay, entry]))
+            wait = Stretched(p.wait, 1.0 + longer)
+            laws.append(total([wait, stay, entry]))
             shares.append(float(mix.weight[decoding].sum()))
         return laws[0] if len(laws) == 1 else Mixture(tuple(laws), tuple(shares))
+
+    def echo(self, p: PrefillState, d: DecodeState, steps: Array) -> Array:
+        """Seconds more per step, of requests of ``steps`` (n,), per second waited for prefill.
+
+        Never less than none: that short waits go with long steps is left out.
+        """
+        share = d.rate / self.system.workload.rate
+        leaving = Leaving(p.station, 1.0)
+        found = d.law.echo(steps, lambda frequency: share * leaving.echo(frequency))
+        return np.maximum(found, 0.0)
 
     def _itl(self, mix: RequestMix, d: DecodeState) -> Law:
         """Token-weighted: under ``prefill`` and ``transfer`` first gaps hold the entry too."""
@@ -210,7 +273,10 @@ class Predictor:
         if rule == "decode" or later is None:
             return d.law.itl
         first = 1.0 / float(later.weight @ (later.output - 1.0))
-        parts: list[Law] = [d.law.itl, KnownMean(d.law.entry, d.law.mean_entry)]
+        joins: Law = KnownMean(d.law.entry, d.law.mean_entry)
+        if rule == "transfer" and d.law.before_transfer is not None:
+            joins = Atoms(*d.requests.entry_after_transfer)
+        parts: list[Law] = [d.law.itl, joins]
         if rule == "prefill":
             parts.append(Atoms(self.system.transfer_seconds(later), later.weight))
         return Mixture((d.law.itl, total(parts)), (1.0 - first, first))
@@ -223,5 +289,5 @@ class Predictor:
         moved = np.zeros_like(gaps)
         if rule == "prefill":
             moved = self.system.transfer_seconds(at.mix)
-        enters = rule != "decode"
-        return d.requests.tpot(gaps, at.held, moved, at.mix.weight, enters, at.steps, at.growth)
+        entry = first_gap_entry(rule, d)
+        return d.requests.tpot(gaps, at.held, moved, at.mix.weight, entry, at.steps, at.growth)

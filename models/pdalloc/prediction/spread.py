@@ -18,6 +18,8 @@ NOISY_CELLS = 6
 """The least under exponential prefill noise, which blurs them."""
 SPREAD_POINTS = 1000
 """Cells over all kinds of requests, where these are few."""
+LEAST_LEFT = 0.25
+"""Share of the variance of decode times that the wait never explains."""
 SPREAD_END = 3.3
 """Standard deviations from the mean at which the outermost cells begin."""
 
@@ -41,22 +43,46 @@ def spread_nodes(kinds: int, least: int = SPREAD_CELLS[0]) -> tuple[Array, Array
     return nodes / np.sqrt(weights @ nodes**2), weights
 
 
+def left_over(variance: Array, explained: Array) -> Array:
+    """``variance`` without what is ``explained`` of it, LEAST_LEFT at least; (n,)."""
+    return np.maximum(variance - explained, LEAST_LEFT * variance)
+
+
 def spread(
-    mix: RequestMix, mean: Array, steps: Array, d: DecodeState, cells: int
+    mix: RequestMix, mean: Array, steps: Array, d: DecodeState, cells: int, explained: Array
 ) -> tuple[RequestMix, Array]:
     """Each request of ``mix`` at points of its decode time: (the points' mix, seconds); (n m,).
 
-    ``mean`` seconds and ``steps`` per request, (n,); ``cells`` of them at least. Normal points
-    with the third cumulant of their law (Cornish and Fisher 1938).
+    ``mean`` seconds and ``steps`` per request, (n,); ``cells`` of them at least. ``explained`` of
+    the variance of a step's mean, s^2 (n,), is the wait's doing and left out. Normal points with
+    the third cumulant of their law (Cornish and Fisher 1938).
     """
     variance, scale = d.requests.spread(steps)
-    deviation = np.sqrt(variance)
+    deviation = np.sqrt(left_over(variance, explained))
     skew = 2.0 * scale / np.maximum(deviation, 1e-300)
     nodes, weights = spread_nodes(len(steps), cells)
     off = nodes + skew[:, None] / 6.0 * (nodes**2 - 1.0)
     seconds = np.maximum(mean[:, None] + (steps * deviation)[:, None] * off, 0.0)
     many = mix.repeated(len(nodes))
     return replace(many, weight=np.outer(mix.weight, weights).ravel()), seconds.ravel()
+
+
+@dataclass(frozen=True)
+class Stretched(Law):
+    """``factor`` times ``law``, seconds."""
+
+    law: Law
+    factor: float
+
+    @property
+    def mean(self) -> float:
+        return self.factor * self.law.mean
+
+    def _horizon_guess(self) -> float:
+        return self.factor * self.law._horizon_guess()
+
+    def lattice(self, step: float, points: int) -> Array:
+        return self.law.lattice(step / self.factor, points)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from pdalloc.laws import Array, Law
 from pdalloc.queueing.decode import DecodeLaw
-from pdalloc.queueing.decode.requests import ClassRequests
+from pdalloc.queueing.decode.requests import ClassRequests, Points
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.station import Station
-from pdalloc.system import ReplicaType
+from pdalloc.system import FirstToken, ReplicaType
 from pdalloc.workload.traffic import RequestMix
 
 
@@ -26,6 +28,11 @@ class PrefillState:
     def rate(self) -> float:
         """Requests/s on one replica."""
         return self.station.rate / self.station.servers
+
+    @property
+    def offered(self) -> float:
+        """Requests/s to the whole pool."""
+        return self.station.rate
 
     @property
     def replicas(self) -> int:
@@ -67,14 +74,29 @@ class DecodeState:
         return self.law.utilisation
 
 
+def first_gap_entry(rule: FirstToken, d: DecodeState) -> Points | None:
+    """Points of the way into the batch that first gaps hold; None where decode makes the first."""
+    if rule == "decode":
+        return None
+    return d.requests.entry if rule == "prefill" else d.requests.entry_after_transfer
+
+
 @dataclass(frozen=True)
 class Decoding:
     """Requests of ``mix`` at decode, a point for each number of steps that one may take.
 
-    ``steps`` of each, ``held`` tokens at the first, ``growth`` tokens per step; (n,).
+    ``steps`` of each, ``held`` tokens at the first, ``growth`` tokens per step, ``ends`` the steps
+    that end a gap between tokens; (n,).
     """
 
     mix: RequestMix
     steps: Array
     held: Array
     growth: Array
+    ends: Array
+
+    @property
+    def ratio(self) -> Array:
+        """Steps that end a gap, per gap: 1 with one token a step."""
+        gaps = np.maximum(self.mix.output - 1.0, 1.0)
+        return np.asarray(self.ends / gaps)

@@ -39,6 +39,9 @@ PARTS = 8
 """Points of a context that grows."""
 NEVER = 1e-9
 """P(k requests fit) below which they never do."""
+UNEVEN = 0.3
+"""Few slots: who stays long holds up those behind (simulated with steps of SCV 1 to 5)."""
+MOST_CROWDING = 12.0
 YOUNG = 0.125
 """Share of its tokens that a preempted request has made (simulated: .1 to .2)."""
 
@@ -60,6 +63,10 @@ class Space:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.tokens) and self.tokens > 0):
             raise InputError(f"KV memory must be a positive number of tokens, got {self.tokens:g}")
+
+    def needs(self, work: DecodeWork) -> Needs:
+        """What requests of ``work`` ask of it; InputError where not one fits."""
+        return needs(work, (1.0 - self.watermark) * self.tokens, self.reserve)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,13 +207,31 @@ class Room:
         made = float(self.work.weight @ (self.work.growth * self.work.steps))
         grown = self.slots / math.expm1(self.slots / self.work.mean_steps)
         kept_free = math.exp(-self.space.watermark * self.space.tokens / made)
-        return grown * made / self.work.mean_steps / self.preempted * kept_free
+        smooth = grown * made / self.work.mean_steps / self.preempted * kept_free
+        return smooth * self._crowding
+
+    @cached_property
+    def _crowding(self) -> float:
+        """Preemptions over what they were if the memory were not a few needs' whole multiple.
+
+        Of those admitted, sum (F_k - B_k - F_k+1) find no space when they have grown.
+        """
+        of = self.space.needs(self.work)
+        values, weights = of.held
+        asked = float(self.work.weight @ of.asked)
+        smooth = float(values @ weights) / asked - 1.0
+        admitted = float(self.blocks.sum())
+        if smooth <= 0.0 or len(self.fits) <= of.most:  # a batch limit comes first
+            return 1.0
+        return min(max((1.0 - admitted) / admitted / smooth, 0.0), MOST_CROWDING)
 
     @cached_property
     def interval(self) -> float:
         """Mean seconds between completions while somebody waits, recompute passes left out."""
         shares = self.blocks * self.seconds / np.maximum(self.sizes, 1.0)
-        return self.work.mean_steps * float(shares.sum() / self.blocks.sum())
+        uneven = max(self.work.scv - 1.0, 0.0) * self.space.needs(self.work).asked_scv
+        longer = 1.0 + UNEVEN * uneven / self.slots**2
+        return longer * self.work.mean_steps * float(shares.sum() / self.blocks.sum())
 
     @cached_property
     def capacity(self) -> float:
@@ -223,7 +248,7 @@ def room(
     max_batch: float = math.inf,
 ) -> Room:
     """Of a replica with ``step_time(batch)`` seconds and at most ``max_batch`` requests."""
-    of = needs(work, (1.0 - space.watermark) * space.tokens, space.reserve)
+    of = space.needs(work)
     fits, blocks = of.fitting(of.tokens - rate * space.moving)
     if len(fits) - 1 > max_batch:
         most = int(max_batch)

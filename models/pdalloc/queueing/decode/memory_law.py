@@ -26,12 +26,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from pdalloc.laws import Array, Law
 from pdalloc.queueing.decode.batches import Batches, log_shares
 from pdalloc.queueing.decode.law import WHOLE, DecodeLaw
-from pdalloc.queueing.decode.memory import Needs, Room, Space, needs, room
+from pdalloc.queueing.decode.memory import Needs, Room, Space, room
 from pdalloc.queueing.decode.station import DecodeStation
 from pdalloc.queueing.decode.waiting import Waiting
 
@@ -62,6 +63,19 @@ class MemoryStation(DecodeStation):
         """Requests/s at which the whole pool is fully busy while this rate's transfers go on."""
         return self.replicas * self.room.capacity
 
+    @cached_property
+    def limit(self) -> float:
+        """Where what moves leaves space for no more: the rate that is its own capacity."""
+
+        def spare(rate: float) -> float:
+            at = room(self.work, self.space, rate, self.seconds, self.slots)
+            return at.capacity - rate
+
+        most = room(self.work, self.space, 0.0, self.seconds, self.slots).capacity
+        if spare(most) >= 0.0:
+            return self.replicas * most
+        return self.replicas * float(brentq(spare, 0.0, most, xtol=1e-9 * most))
+
 
 @dataclass(frozen=True, eq=False)
 class MemoryLaw(DecodeLaw):
@@ -81,8 +95,7 @@ class MemoryLaw(DecodeLaw):
 
     @cached_property
     def _needs(self) -> Needs:
-        space = self.station.space
-        return needs(self.station.work, (1.0 - space.watermark) * space.tokens, space.reserve)
+        return self.station.space.needs(self.station.work)
 
     # -- the batch
 

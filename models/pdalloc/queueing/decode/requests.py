@@ -17,6 +17,8 @@ from pdalloc.queueing.decode.groups import group_requests
 from pdalloc.queueing.decode.law import SKEW_LEFT, DecodeLaw
 from pdalloc.queueing.decode.skewed import SkewedLaw, cumulants
 
+Points = tuple[Array, Array]
+"""(seconds, weights), both (m,)."""
 BOUNDARY_POINTS = 4
 """Equally likely points of the wait for a step boundary."""
 SLOT_CELLS = np.array([0.0, 0.3, 0.6, 0.8, 0.9, 0.96, 0.985, 0.995, 1.0])
@@ -53,7 +55,7 @@ class ClassRequests:
         return cumulants(self.law.gap)
 
     @cached_property
-    def entry(self) -> tuple[Array, Array]:
+    def entry(self) -> Points:
         """Points of the wait for a boundary or a slot: (seconds, weights), both (m,).
 
         Few at a boundary; the wait for a slot, exponential, into its tail.
@@ -70,6 +72,14 @@ class ClassRequests:
         beyond = np.append(left[:-1] * (1.0 - np.log(left[:-1])), 0.0)
         slot = np.diff(-beyond) / np.diff(SLOT_CELLS) * law.mean_slot_wait / p
         return np.append(values, slot), np.append(weights, p * np.diff(SLOT_CELLS))
+
+    @property
+    def entry_after_transfer(self) -> Points:
+        """That without the wait for space where that comes before the transfer."""
+        if self.law.before_transfer is None:
+            return self.entry
+        values = self.entry[0][:BOUNDARY_POINTS]
+        return values, np.full(BOUNDARY_POINTS, 1.0 / BOUNDARY_POINTS)
 
     def spread(self, gaps: Array) -> tuple[Array, Array]:
         """(variances in s^2, scales in s) of the TPOT of requests of these gaps; both (n,).
@@ -91,15 +101,15 @@ class ClassRequests:
         context: Array,
         moved: Array,
         weight: Array,
-        enters: bool,
+        entry: Points | None,
         steps: Array | None = None,
         growth: Array | float = 1.0,
     ) -> StopLossLaw:
         """Law of the TPOT in seconds of requests with ``gaps`` >= 1 gaps each; arrays (n,).
 
         ``context``, ``growth`` as in :meth:`mean_steps`; ``weight`` sums to 1. The first gap
-        holds, besides a step, ``moved`` seconds and, where it ``enters`` the batch, the wait for
-        that. ``steps`` are those that a request takes; a token each where None.
+        holds, besides a step, ``moved`` seconds and the wait to join, points ``entry``. ``steps``
+        are those that a request takes; a token each where None.
         """
         first = self.law.station.work.first_gap
         if steps is None:
@@ -110,7 +120,7 @@ class ClassRequests:
         mass, (n, own, shift, ends, ratio) = group_requests(
             (gaps, own + shift), weight, (gaps, own, shift, ends, ratio)
         )
-        values, share = self.entry if enters else (np.zeros(1), np.ones(1))
+        values, share = entry if entry is not None else (np.zeros(1), np.ones(1))
         shift = (shift[:, None] + values / n[:, None]).ravel()
         mass = (mass[:, None] * share).ravel()
         left, scale = self.spread(ends)

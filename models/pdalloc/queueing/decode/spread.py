@@ -18,17 +18,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pdalloc.laws import Array
-from pdalloc.queueing.decode.fluctuations import Fluctuation, Moments, Spectrum, transforms
+from pdalloc.queueing.decode.fluctuations import Fluctuation, Moments, transforms
 from pdalloc.queueing.decode.station import DecodeStation
+from pdalloc.queueing.departures import Spectrum, renewal_spectrum, thinned
 
 UNEVEN = 0.25
 """Variance of a replica's batch about the pool's mean under least_loaded, requests^2 (simulated:
 .15 to .5, of which 1/6 is that batches are whole)."""
 ALTERNATING = 0.9
 """With few replicas boundaries alternate: clumps vary less by 1 - ALTERNATING / R^2."""
-LOW = 1e-3
-"""Frequencies below this over the rate are 0: F has no linear term."""
 POOLED = ("least_loaded", "central_queue")
 
 
@@ -41,37 +39,23 @@ class Spread:
     fluctuation: Fluctuation
 
 
-def renewal_spectrum(rate: float, scv: float, every: int = 1) -> Spectrum:
-    """F of the stream of each ``every``-th arrival of gamma gaps of that SCV.
-
-    F = Re (1 + phi)/(1 - phi), phi the characteristic function of a gap (Cox and Lewis 1966,
-    eq. 4.5.13); ``rate`` in requests/s before thinning.
-    """
-
-    def spectrum(frequency: Array) -> Array:
-        if scv > 0.0:
-            phi = (1.0 + 1j * frequency * scv / rate) ** (-every / scv)
-        else:
-            phi = np.exp(-1j * frequency * every / rate)
-        low = frequency * max(every, scv) < LOW * rate
-        phi = np.where(low, 0.0, phi)
-        values: Array = np.where(low, scv / every, ((1.0 + phi) / (1.0 - phi)).real)
-        return values
-
-    return spectrum
-
-
 def replica_spectrum(station: DecodeStation) -> Spectrum | None:
-    """F of the stream that one replica on its own gets; None for Poisson."""
-    r, scv = station.replicas, station.arrival_scv
+    """F of the stream that one replica on its own gets; None for Poisson.
+
+    Each r-th request of a stream that is not renewal: what Poisson gaps of r summed have, and the
+    stream's own bursts, which all replicas share.
+    """
+    r, scv, whole = station.replicas, station.arrival_scv, station.arrivals
     if station.dispatch == "round_robin" and r > 1:
-        return renewal_spectrum(station.rate, scv, r)
-    if scv == 1.0:
-        return None
-    whole = renewal_spectrum(station.rate, scv)
-    if station.dispatch == "random" and r > 1:
-        return lambda frequency: 1.0 + (whole(frequency) - 1.0) / r
-    return whole
+        if whole is None:
+            return renewal_spectrum(station.rate, scv, r)
+        turns, stream = renewal_spectrum(station.rate, 1.0, r), whole
+        return lambda frequency: np.maximum(turns(frequency) + (stream(frequency) - 1.0) / r, 0.0)
+    if whole is None:
+        if scv == 1.0:
+            return None
+        whole = renewal_spectrum(station.rate, scv)
+    return thinned(whole, 1.0 / r) if station.dispatch == "random" else whole
 
 
 def spread(station: DecodeStation, step: float, slopes: tuple[float, float]) -> Spread:
@@ -122,13 +106,25 @@ def _even(station: DecodeStation, shared: Moments, slopes: tuple[float, float]) 
     )
 
 
+def _whole_clump(mean: float) -> float:
+    """Least E[N^2]/E[N] of a whole number N of that mean: the two next to it; 1 below 1."""
+    low = math.floor(mean)
+    return 2.0 * low + 1.0 - low * (low + 1.0) / mean if mean > 0.0 else 1.0
+
+
 def _without_feedback(
     station: DecodeStation, shared: Moments, slopes: tuple[float, float]
 ) -> Moments:
     rate, r = station.replica_rate, station.replicas
     kernel = transforms(station.work)
     free = kernel.at(shared.step, 1e-9 * rate, slopes, None).moments  # no feedback to speak of
-    clump = 1.0 + shared.batch / station.work.mean_steps
+    # E[N^2]/E[N] of those who come between two boundaries
+    arrivals = replica_spectrum(station)
+    irregular = 1.0  # bursts are the pool's
+    if arrivals is not None:
+        irregular = min(float(arrivals(np.array([r / shared.step]))[0]), 1.0)
+    mean = shared.batch / station.work.mean_steps
+    clump = max(irregular + mean, _whole_clump(mean))
     share = (1.0 - 1.0 / r) * (1.0 - ALTERNATING / r**2) * clump
     return replace(
         shared,

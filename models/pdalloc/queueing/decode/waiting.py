@@ -10,8 +10,9 @@ import numpy as np
 from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture
 from pdalloc.queueing.decode.batches import Batches
 from pdalloc.queueing.decode.slots import slot_factors
-from pdalloc.queueing.decode.spread import POOLED
+from pdalloc.queueing.decode.spread import POOLED, replica_spectrum
 from pdalloc.queueing.decode.station import DecodeStation
+from pdalloc.queueing.departures import relaxation
 
 FOLLOWS, HALF_FOLLOW = 0.75, 9.0
 """Share of arrivals that follow a departure under least_loaded, and the arrivals at the pool in
@@ -55,11 +56,12 @@ class Waiting:
 
     @property
     def _arrival_scv(self) -> float:
-        """Of the stream that the waiting room gets, at low frequency."""
-        r, scv = self.station.replicas, self.station.arrival_scv
-        if self.station.dispatch == "random":
-            return 1.0 + (scv - 1.0) / r
-        return scv / r if self.station.dispatch == "round_robin" else scv
+        """F of the stream that the waiting room gets, at the frequency at which it forgets."""
+        spectrum = replica_spectrum(self.station)
+        if spectrum is None:
+            return 1.0
+        busy = self.station.work.mean_steps * float(self.pool.seconds[-1])
+        return float(spectrum(np.array([relaxation(self.pool.load, self._servers, busy)]))[0])
 
     @property
     def slot_wait(self) -> Exponentials:
