@@ -107,8 +107,8 @@ def _joint(
         if not some.any():
             continue
         mine, share = mix.where(some), float(mix.weight[some].sum())
-        at = predictor.decoding(mine)
-        first = _FirstToken(predictor.system, at.mix, p, d, horizon)
+        at = predictor.decoding(mine, p, d)
+        first = _FirstToken(predictor.system, at, p, d, horizon)
         if has_gaps:
             echo = at.ratio * predictor.echo(p, d, at.ends)
             tpot = _Tpot(predictor.system, at, d, echo**2 * p.wait.variance)
@@ -146,13 +146,13 @@ class _FirstToken:
     """Law of TTFT given the request, for bounds up to ``horizon`` seconds."""
 
     def __init__(
-        self, system: System, mix: RequestMix, p: PrefillState, d: DecodeState, horizon: float
+        self, system: System, at: Decoding, p: PrefillState, d: DecodeState, horizon: float
     ) -> None:
-        latency = p.replica_type.latency
+        latency, mix = p.replica_type.latency, at.mix
         self.stay = latency.prefill_seconds(mix.prompt, mix.cached)
         self.moved = np.zeros_like(self.stay)
         if system.first_token != "prefill":
-            self.moved = system.transfer_seconds(mix)
+            self.moved = at.moved
         self.noise = np.ones(1)
         if latency.prefill_noise == "exponential":
             points = max(NOISE_POINTS // len(self.stay), LEAST_NOISE_POINTS)
@@ -215,7 +215,7 @@ class _Tpot:
     def __init__(self, system: System, at: Decoding, d: DecodeState, explained: Array) -> None:
         rule, mix, ratio = system.first_token, at.mix, at.ratio
         self.gaps = mix.output - 1.0
-        moved = system.transfer_seconds(mix) if rule == "prefill" else np.zeros_like(self.gaps)
+        moved = at.moved if rule == "prefill" else np.zeros_like(self.gaps)
         self.entry = first_gap_entry(rule, d) or (np.zeros(1), np.ones(1))
         means = d.requests.mean_steps(at.steps, at.held, at.growth) * ratio
         self.moved = moved / self.gaps

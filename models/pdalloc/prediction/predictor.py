@@ -35,6 +35,7 @@ from pdalloc.fleet import DECODE, PREFILL
 from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture, StopLossLaw, constant, total
 from pdalloc.prediction.spread import NOISY_CELLS, SPREAD_CELLS, KnownMean, Stretched, spread
 from pdalloc.prediction.states import DecodeState, Decoding, PrefillState, first_gap_entry
+from pdalloc.prediction.transfers import Transfers
 from pdalloc.queueing.decode import DecodeLaw, DecodeStation, DecodeWork, decode_work
 from pdalloc.queueing.decode.memory import Space
 from pdalloc.queueing.decode.memory_law import MemoryLaw, MemoryStation
@@ -44,7 +45,7 @@ from pdalloc.queueing.departures import Leaving, Spectrum, departures, renewal_s
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.station import Station
 from pdalloc.queueing.thinned import thinned_wait
-from pdalloc.simulation.options import PLAIN, SimulationOptions
+from pdalloc.simulation.options import PLAIN, Network, SimulationOptions
 from pdalloc.system import ReplicaType, System
 from pdalloc.workload.traffic import RequestMix
 
@@ -83,15 +84,21 @@ class Predictor:
         several = self.options.multi_token
         return OneToken() if several is None else tokens_per_step(several.mean, several.law)
 
-    def decoding(self, mix: RequestMix) -> Decoding:
-        """What requests of ``mix`` do at decode."""
+    @cached_property
+    def transfers(self) -> Transfers:
+        """How KV caches move."""
+        return Transfers(self.system, self.options.network or Network(), self.mix)
+
+    def decoding(self, mix: RequestMix, p: PrefillState, d: DecodeState) -> Decoding:
+        """What requests of ``mix`` do after prefill on the path p -> d."""
+        mix, moved = self.transfers.moved(mix, p, d.replica_type)
         tokens = self.system.decode_steps(mix)
         points, steps, _ = self.tokens_per_step.steps(tokens)
         many = mix.repeated(len(points) // len(tokens))
         growth = np.divide(tokens[points], steps, out=np.ones_like(steps), where=steps > 0)
         made = 0.0 if self.system.first_token == "decode" else 1.0
         ends = np.maximum(steps - (1.0 - made), 0.0)
-        return Decoding(many, steps, many.prompt + made, growth, ends)
+        return Decoding(many, moved[points], steps, many.prompt + made, growth, ends)
 
     @property
     def mean_steps(self) -> float:
@@ -208,15 +215,16 @@ class Predictor:
         if metric == "e2e":
             return self._e2e(mix, p, d)
         if metric == "itl":
-            return self._itl(mix, d)
+            return self._itl(mix, p, d)
         if metric == "tpot":
-            return self._tpot(mix, d)
+            return self._tpot(mix, p, d)
         raise InputError(f"no prediction for metric {metric!r}")
 
     def _ttft(self, mix: RequestMix, p: PrefillState, d: DecodeState) -> Law:
         rule = self.system.first_token
-        moved = self.system.transfer_seconds(mix)
-        extra = np.zeros_like(moved) if rule == "prefill" else moved
+        extra = np.zeros_like(mix.prompt)
+        if rule != "prefill":
+            mix, extra = self.transfers.moved(mix, p, d.replica_type)
         parts: list[Law] = [p.wait, self._service(p.replica_type, mix, extra)]
         if rule == "transfer" and d.law.before_transfer is not None:
             parts.append(d.law.before_transfer)
@@ -225,22 +233,21 @@ class Predictor:
         return total(parts)
 
     def _e2e(self, mix: RequestMix, p: PrefillState, d: DecodeState) -> Law:
-        steps = self.system.decode_steps(mix)
-        moved = self.system.transfer_seconds(mix)
-        if self.system.first_token == "prefill":
-            moved = np.where(steps > 0, moved, 0.0)  # nothing to decode, nothing to move
-        decoding = steps > 0
+        decoding = self.system.decode_steps(mix) > 0
         laws: list[Law] = []
         shares: list[float] = []
         if not decoding.all():
             rest = mix.where(~decoding)
-            stay = self._service(p.replica_type, rest, moved[~decoding])
+            moved = np.zeros_like(rest.prompt)  # nothing to decode, nothing to move
+            if self.system.first_token != "prefill":
+                rest, moved = self.transfers.moved(rest, p, d.replica_type)
+            stay = self._service(p.replica_type, rest, moved)
             laws.append(total([p.wait, stay]))
             shares.append(float(mix.weight[~decoding].sum()))
         if decoding.any():
-            some = self.decoding(mix.where(decoding))
-            moved, steps = self.system.transfer_seconds(some.mix), some.steps
-            extra = moved + steps * d.requests.mean_steps(steps, some.held, some.growth)
+            some = self.decoding(mix.where(decoding), p, d)
+            steps = some.steps
+            extra = some.moved + steps * d.requests.mean_steps(steps, some.held, some.growth)
             noisy = p.replica_type.latency.prefill_noise != "none"
             cells = NOISY_CELLS if noisy else SPREAD_CELLS[0]
             echo = self.echo(p, d, steps)
@@ -266,7 +273,7 @@ class Predictor:
         found = d.law.echo(steps, lambda frequency: share * leaving.echo(frequency))
         return np.maximum(found, 0.0)
 
-    def _itl(self, mix: RequestMix, d: DecodeState) -> Law:
+    def _itl(self, mix: RequestMix, p: PrefillState, d: DecodeState) -> Law:
         """Token-weighted: under ``prefill`` and ``transfer`` first gaps hold the entry too."""
         rule = self.system.first_token
         later = mix.where(mix.output > 1) if (mix.output > 1).any() else None
@@ -278,16 +285,15 @@ class Predictor:
             joins = Atoms(*d.requests.entry_after_transfer)
         parts: list[Law] = [d.law.itl, joins]
         if rule == "prefill":
-            parts.append(Atoms(self.system.transfer_seconds(later), later.weight))
+            later, moved = self.transfers.moved(later, p, d.replica_type)
+            parts.append(Atoms(moved, later.weight))
         return Mixture((d.law.itl, total(parts)), (1.0 - first, first))
 
-    def _tpot(self, mix: RequestMix, d: DecodeState) -> Law:
+    def _tpot(self, mix: RequestMix, p: PrefillState, d: DecodeState) -> Law:
         if not (mix.output > 1).any():
             return constant(0.0)  # one-token answers have no gap
-        at = self.decoding(mix.where(mix.output > 1))
+        at = self.decoding(mix.where(mix.output > 1), p, d)
         rule, gaps = self.system.first_token, at.mix.output - 1.0
-        moved = np.zeros_like(gaps)
-        if rule == "prefill":
-            moved = self.system.transfer_seconds(at.mix)
+        moved = at.moved if rule == "prefill" else np.zeros_like(gaps)
         entry = first_gap_entry(rule, d)
         return d.requests.tpot(gaps, at.held, moved, at.mix.weight, entry, at.steps, at.growth)

@@ -83,13 +83,14 @@ def first_gap_entry(rule: FirstToken, d: DecodeState) -> Points | None:
 
 @dataclass(frozen=True)
 class Decoding:
-    """Requests of ``mix`` at decode, a point for each number of steps that one may take.
+    """Requests of ``mix`` after prefill: a point for each transfer and number of steps.
 
-    ``steps`` of each, ``held`` tokens at the first, ``growth`` tokens per step, ``ends`` the steps
-    that end a gap between tokens; (n,).
+    ``moved`` seconds of the KV transfer and ``steps`` of each, ``held`` tokens at the first,
+    ``growth`` tokens per step, ``ends`` the steps that end a gap between tokens; (n,).
     """
 
     mix: RequestMix
+    moved: Array
     steps: Array
     held: Array
     growth: Array

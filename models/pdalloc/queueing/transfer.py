@@ -73,8 +73,8 @@ class SharedLink:
     name: str
     rate: float
     work: Atoms
-    sharing: Sharing
     feed: Feed | None = None
+    sharing: Sharing = "fcfs"
     arrival_scv: float = 1.0
 
     def __post_init__(self) -> None:
@@ -151,6 +151,8 @@ def _gamma_quantiles(mean: Array, variance: Array, levels: Array) -> Array:
 def fed_wait(work: Atoms, feed: Feed, rate: float) -> LatticeLaw:
     """Law of the wait in seconds for the link behind one prefill replica: the equation solved."""
     w, s, share = work.values, feed.seconds, work.weights
+    if w.max() <= s.min():  # through before the next is prefilled, whoever that is
+        return LatticeLaw(np.array([0.0, float(s.min())]), np.array([1.0, 0.0]))
     idle = max(1.0 / rate - float(share @ s), 0.0) / max(feed.idles, 1e-9)
     ends = np.exp(-s / max(idle, 1e-300))
     ends = np.minimum(ends * feed.idles / max(float(share @ ends), 1e-300), 1.0)  # P(I > 0 | s)

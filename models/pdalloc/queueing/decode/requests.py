@@ -78,7 +78,7 @@ class ClassRequests:
         """That without the wait for space where that comes before the transfer."""
         if self.law.before_transfer is None:
             return self.entry
-        values = self.entry[0][:BOUNDARY_POINTS]
+        values = (1.0 - self.law.wait_probability) * self.entry[0][:BOUNDARY_POINTS]
         return values, np.full(BOUNDARY_POINTS, 1.0 / BOUNDARY_POINTS)
 
     def spread(self, gaps: Array) -> tuple[Array, Array]:
