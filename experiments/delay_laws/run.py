@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.delay_laws import accuracy, batching, decode_accuracy
+from experiments.delay_laws import accuracy, batching, decode_accuracy, memory_accuracy
 from experiments.groups import Groups, run_groups
 
 RESULTS = Path(__file__).parent / "results"
@@ -23,6 +23,7 @@ SEED = 0
 GROUPS: Groups = {
     "prefill": (accuracy.tables, ""),
     "decode": (decode_accuracy.tables, ""),
+    "memory": (memory_accuracy.tables, ""),
     "batching": (lambda: {"batching": batching.rows(batching.REQUESTS)}, ""),
 }
 

@@ -10,7 +10,7 @@ from pdalloc.fleet import DECODE, PREFILL
 from pdalloc.hardware.link import Link
 from pdalloc.laws import Array, Atoms
 from pdalloc.prediction.states import PrefillState
-from pdalloc.queueing.transfer import Feed, SharedLink
+from pdalloc.queueing.transfer import KINDS, Feed, SharedLink, merged
 from pdalloc.simulation.options import Network
 from pdalloc.system import ReplicaType, System
 from pdalloc.workload.traffic import RequestMix
@@ -68,8 +68,9 @@ class Transfers:
         seconds = latency.prefill_seconds(self.mix.prompt, self.mix.cached)
         if latency.prefill_noise == "exponential":
             noise = -np.log1p(-(np.arange(NOISE_CELLS) + 0.5) / NOISE_CELLS)
-            seconds = np.outer(seconds, noise / noise.mean()).ravel()
-            values, weights = (np.repeat(x, NOISE_CELLS) for x in (work.values, work.weights))
+            few = merged(work.values, seconds, work.weights, KINDS // NOISE_CELLS)
+            seconds = np.outer(few[1], noise / noise.mean()).ravel()
+            values, weights = (np.repeat(x, NOISE_CELLS) for x in (few[0], few[2]))
             work = Atoms(values, weights / NOISE_CELLS)
         alone = p.replicas == 1 or self.system.dispatch[PREFILL] == "random"
         idles = 1.0 - p.utilisation if alone else p.wait.probability(0.0)

@@ -43,7 +43,9 @@ Sharing = Literal["fcfs", "processor_sharing"]
 
 CELLS = np.array([0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99, 0.996, 1.0])
 """Cells of probability that carry what sharing adds to a transfer."""
-POINTS = 512
+KINDS = 48
+"""Of requests that are told apart behind one prefill replica."""
+POINTS = 320
 """Of the lattice of a wait behind one prefill replica,"""
 REACH = 24.0
 """over this many mean waits of M/G/1, and the longest transfer twice."""
@@ -150,7 +152,7 @@ def _gamma_quantiles(mean: Array, variance: Array, levels: Array) -> Array:
 
 def fed_wait(work: Atoms, feed: Feed, rate: float) -> LatticeLaw:
     """Law of the wait in seconds for the link behind one prefill replica: the equation solved."""
-    w, s, share = work.values, feed.seconds, work.weights
+    w, s, share = merged(work.values, feed.seconds, work.weights)
     if w.max() <= s.min():  # through before the next is prefilled, whoever that is
         return LatticeLaw(np.array([0.0, float(s.min())]), np.array([1.0, 0.0]))
     idle = max(1.0 / rate - float(share @ s), 0.0) / max(feed.idles, 1e-9)
@@ -167,6 +169,22 @@ def fed_wait(work: Atoms, feed: Feed, rate: float) -> LatticeLaw:
     read, end = _read(at, s, share, np.ones_like(through))
     waits = np.clip(np.maximum.accumulate(read @ below + end), 0.0, 1.0)
     return LatticeLaw(at, np.diff(waits, prepend=0.0) / waits[-1])
+
+
+def merged(
+    work: Array, seconds: Array, weights: Array, kinds: int = KINDS
+) -> tuple[Array, Array, Array]:
+    """At most ``kinds`` kinds of like work, with their means: (work, seconds, weights)."""
+    if len(work) <= kinds:
+        return work, seconds, weights
+    order = np.lexsort((seconds, work))
+    middle = np.empty_like(weights)
+    middle[order] = np.cumsum(weights[order]) - 0.5 * weights[order]
+    kind = np.minimum(middle * kinds, kinds - 1).astype(np.intp)
+    mass = np.bincount(kind, weights)
+    used = mass > 0
+    means = [np.bincount(kind, weights * x)[used] / mass[used] for x in (work, seconds)]
+    return means[0], means[1], np.asarray(mass[used], float)
 
 
 def _read(at: Array, shift: Array, share: Array, used: NDArray[np.bool_]) -> tuple[Array, Array]:

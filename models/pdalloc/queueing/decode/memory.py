@@ -29,11 +29,11 @@ from typing import Literal
 import numpy as np
 
 from pdalloc.errors import InputError
-from pdalloc.laws import Array, convolve
+from pdalloc.laws import Array
 from pdalloc.queueing.decode.work import DecodeWork
 
 Reserve = Literal["context", "full"]
-CELLS = 512
+CELLS = 511
 """Cells of memory on which sums of what requests hold are added up."""
 PARTS = 8
 """Points of a context that grows."""
@@ -117,15 +117,19 @@ class Needs:
     @cached_property
     def _tables(self) -> tuple[Array, Array]:
         """P(S_k <= x) and P(S_k + d <= x) at CELLS + 1 values of x up to the memory; (k, x)."""
-        held = _lattice(*self.held, self.tokens)
-        asked = _lattice(self.asked, self.work.weight, self.tokens)
+        size = 2 * (CELLS + 1)
+        held = np.fft.rfft(_lattice(*self.held, self.tokens), size)
+        asked = np.fft.rfft(_lattice(self.asked, self.work.weight, self.tokens), size)
         mass = np.zeros(CELLS + 1)
         mass[0] = 1.0
         fits, more = [], []
         while mass.sum() > NEVER:
             fits.append(np.cumsum(mass))
-            more.append(np.cumsum(convolve(mass, asked)[: CELLS + 1]))
-            mass = convolve(mass, held)[: CELLS + 1]
+            sums = np.fft.rfft(mass, size)
+            both = np.fft.irfft(np.stack([sums * asked, sums * held]), size)[:, : CELLS + 1]
+            both = np.clip(both, 0.0, None)
+            more.append(np.cumsum(both[0]))
+            mass = both[1]
         return np.array(fits), np.array(more)
 
     @cached_property

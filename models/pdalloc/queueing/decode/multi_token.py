@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -102,6 +103,7 @@ class GeometricTokens(_Several):
 class FixedTokens(_Several):
     """floor(``mean``), one more with probability ``mean`` - floor(``mean``)."""
 
+    @lru_cache(maxsize=1 << 16)  # noqa: B019 - frozen and small
     def moments(self, tokens: float) -> tuple[float, float]:
         """From P(n > s) = P(Binomial(s, f) < L - s floor(m)).
 
