@@ -13,7 +13,12 @@ h/M + s) of each request, so
 
 .. math:: E[W] = P(W>0)\, \frac{1 + c_v^2}{2} \, \frac{1 + \kappa (1-\rho)}{\lambda^* (1-\rho)},
 
-kappa = LIGHT + LIGHT_NEEDS c fitted. Measured: ``experiments/delay_laws/results/memory.csv``.
+kappa = LIGHT + LIGHT_NEEDS c fitted; arrivals that are not Poisson change 1 + c_v^2 to F + c_v^2.
+
+Measured (``experiments/delay_laws/results/memory.csv``, 90 cells of M = 12 and 32 contexts, rho .6
+to .9): mean TPOT median 0.5 %, 95 % within 4 %, worst 7 %. Mean wait where 5 % wait: median 8 %,
+95 % within 47 %, worst 56 %: low by half where answers are as long as their prompts (full
+correlation), as M over the mean context is throughout (-49 to -93 % under ``full``).
 
 A preempted request waits about STALL completions and its recompute pass. How often that happens
 is pi P(W>0) per request (simulated), never in its very first steps.
@@ -140,24 +145,28 @@ class MemoryLaw(DecodeLaw):
     @cached_property
     def waiting(self) -> Waiting:
         """Waits for space and for a boundary."""
-        return MemoryWaiting(self.station, self.batches, self._pool_batches, self._mean_wait)
+        given, scv = self._mean_wait, self._work_square - 1.0
+        return MemoryWaiting(self.station, self.batches, self._pool_batches, given, scv)
 
-    @property
-    def _mean_wait(self) -> float:
-        """Mean wait of those who wait, under Poisson arrivals, seconds."""
+    @cached_property
+    def _work_square(self) -> float:
+        """1 + c_v^2 of the seconds that a request takes of a full replica."""
         work, at, space = self.station.work, self.room, self.station.space
         grown = work.growth * np.maximum(work.steps - 1.0, 0.0) / 2.0
         held = self._needs.asked if space.reserve == "full" else work.context + grown
         base = max(float(at.seconds @ at.saturated) - self._slope * at.slots, 0.0)
         used = at.slots * float(work.weight @ (work.steps * held)) / work.mean_steps
         seconds = work.steps * (base * held / used + self._slope)
-        mean = float(work.weight @ seconds)
-        square = float(work.weight @ seconds**2) / mean**2
+        return float(work.weight @ seconds**2) / float(work.weight @ seconds) ** 2
+
+    @property
+    def _mean_wait(self) -> float:
+        """Mean wait of those who wait, under Poisson arrivals, seconds."""
         rho = self.station.utilisation
         light = 1.0 + (LIGHT + LIGHT_NEEDS * self._needs.asked_scv) * (1.0 - rho)
         pooled = self.station.dispatch == "central_queue"
-        capacity = at.capacity * (self.station.replicas if pooled else 1)
-        return 0.5 * square * light / (capacity * (1.0 - rho))
+        capacity = self.room.capacity * (self.station.replicas if pooled else 1)
+        return 0.5 * self._work_square * light / (capacity * (1.0 - rho))
 
     @property
     def _slope(self) -> float:
@@ -232,9 +241,13 @@ class MemoryLaw(DecodeLaw):
 
 @dataclass(frozen=True, eq=False)
 class MemoryWaiting(Waiting):
-    """``pool.full`` is the chance of a wait, ``given`` the mean seconds of those who wait."""
+    """``pool.full`` is the chance of a wait, ``given`` the mean seconds of those who wait.
+
+    ``scv`` is that of the seconds that a request takes of a full replica.
+    """
 
     given: float
+    scv: float
 
     @cached_property
     def probability(self) -> float:
@@ -244,8 +257,7 @@ class MemoryWaiting(Waiting):
     @cached_property
     def mean_slot_wait(self) -> float:
         """Mean wait for space over all requests, seconds."""
-        work = self.station.work.scv
-        bursts = (self._arrival_scv + work) / (1.0 + work)
+        bursts = (self._arrival_scv + self.scv) / (1.0 + self.scv)
         return self.probability * self.given * bursts
 
     @cached_property
