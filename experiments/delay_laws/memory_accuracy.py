@@ -98,6 +98,7 @@ def memory_row(cell: MemoryCell) -> Row:
         rates = dict.fromkeys(fleet.counts, rate)
         log = fast.simulate(system, fleet, rates, REQUESTS, SEED + i, options=options)
         log = log.select(steady(log))
+        assert log.transfer_start is not None
         waits = log.transfer_start - log.prefill_end
         span = float(log.arrival[-1] - log.arrival[0])
         offered = (len(log) - 1) / span * float(log.output_tokens.mean()) / still.mean_steps
@@ -146,7 +147,7 @@ def link_row(cell: LinkCell) -> Row:
     kind = ReplicaType("r", Gpu("gpu", "GPU"), 1, ROLES, latency, 1.0)
     system = System(
         Llm("m", "M", 1, 1.0, 1e9, 1), Workload((TrafficClass("all", rate, law),)), {"r": kind},
-        Link(0.0, 1.0 / work), dict.fromkeys(ROLES, "random"), "transfer",  # type: ignore[arg-type]
+        Link(0.0, 1.0 / work), dict.fromkeys(ROLES, "random"), "transfer",
     )  # fmt: skip
     fleet = Fleet.of({(PREFILL, "r"): cell.replicas, (DECODE, "r"): 1})
     options = SimulationOptions(network=Network(cell.sharing, cell.scope))  # type: ignore[arg-type]

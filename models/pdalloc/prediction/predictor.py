@@ -162,7 +162,9 @@ class Predictor:
         )
         if space is None:
             return DecodeState(replica_type, replicas, DecodeLaw(DecodeStation(*arguments)))
-        return DecodeState(replica_type, replicas, MemoryLaw(MemoryStation(*arguments, space)))
+        return DecodeState(
+            replica_type, replicas, MemoryLaw(MemoryStation(*arguments, space=space))
+        )
 
     def slots(self, replica_type: ReplicaType) -> float:
         """Most requests that a replica decodes at once; InputError when not even one fits."""

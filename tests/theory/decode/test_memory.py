@@ -169,6 +169,7 @@ def simulated(
         draws = draw(system.workload, fleet, dict.fromkeys(fleet.counts, 1.0), 40_000, seed)
         run = fast.replay(system, fleet, draws, options=SimulationOptions(kv=KvMemory("full")))
         log = run.log.select(steady(run.log))
+        assert log.transfer_start is not None
         waited = log.transfer_start - log.prefill_end
         found.append((float(np.nanmean(log.tpot)), float(waited.mean())))
     tpot, wait = zip(*found, strict=True)

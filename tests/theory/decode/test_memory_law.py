@@ -138,4 +138,4 @@ def test_stated_errors() -> None:
 
     tpot, wait = errors("mean_tpot"), errors("mean_wait")
     assert np.median(tpot) <= 0.7 and np.quantile(tpot, 0.95) <= 4.5 and tpot.max() <= 8.0
-    assert np.median(wait) <= 10.0 and np.quantile(wait, 0.95) <= 50.0 and wait.max() <= 60.0
+    assert np.median(wait) <= 10.0 and np.quantile(wait, 0.95) <= 52.0 and wait.max() <= 60.0

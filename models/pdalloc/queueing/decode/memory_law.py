@@ -3,7 +3,7 @@ r"""The law of a decode pool whose KV memory is counted token by token.
 The batch follows the product form of :mod:`.batches` times the chance that it fits, as in a loss
 system of random needs (Kaufman 1981, eq. 6, and state-dependent speed); who does not fit waits,
 and everybody behind. With :math:`\alpha_k` that form, F, B as in :mod:`.memory`, b = sum of alpha
-B, and c the SCV of what an arrival asks for,
+B, and c the SCV of what an arrival asks for, times (FEW/K)^FADES,
 
 .. math:: P(W>0) = \frac{b + w}{\sum \alpha F + w}, \qquad w = (1 + c)\frac{\rho\, b}{1-\rho},
 
@@ -16,8 +16,8 @@ h/M + s) of each request, so
 kappa = LIGHT + LIGHT_NEEDS c fitted; arrivals that are not Poisson change 1 + c_v^2 to F + c_v^2.
 
 Measured (``experiments/delay_laws/results/memory.csv``, 90 cells of M = 12 and 32 contexts, rho .6
-to .9): mean TPOT median 0.5 %, 95 % within 4 %, worst 7 %. Mean wait where 5 % wait: median 8 %,
-95 % within 47 %, worst 56 %: low by half where answers are as long as their prompts (full
+to .9): mean TPOT median 0.5 %, 95 % within 4 %, worst 8 %. Mean wait where 5 % wait: median 7 %,
+95 % within 50 %, worst 56 %: low by half where answers are as long as their prompts (full
 correlation), as M over the mean context is throughout (-49 to -93 % under ``full``).
 
 A preempted request waits about STALL completions and its recompute pass. How often that happens
@@ -43,6 +43,8 @@ from pdalloc.queueing.decode.waiting import Waiting
 
 LIGHT, LIGHT_NEEDS = 0.4, 0.4
 """Fitted: mean waits of the cells within 20 % where one request in 20 waits."""
+FEW, FADES = 10.0, 0.75
+"""Fitted: P(W > 0) with K = 4 to 64; c counts whole where K = FEW requests fit."""
 STALL = 1.3
 """Completions until a preempted request is back (simulated: 1.2 to 1.7)."""
 LIKELY = 1e-12
@@ -102,6 +104,11 @@ class MemoryLaw(DecodeLaw):
     def _needs(self) -> Needs:
         return self.station.space.needs(self.station.work)
 
+    @property
+    def _uneven(self) -> float:
+        """c: SCV of what an arrival asks for, felt the less the more requests fit."""
+        return self._needs.asked_scv * (FEW / self.room.slots) ** FADES
+
     # -- the batch
 
     def _batches(self, variance: float) -> Batches:
@@ -120,7 +127,7 @@ class MemoryLaw(DecodeLaw):
         log_share = log_shares(at.sizes, np.log(work * at.seconds), quantum)
         alpha = np.exp(log_share - log_share.max())
         free, blocked = float(alpha @ fits), quantum / share_of * float(alpha @ blocks)
-        waits = (1.0 + self._needs.asked_scv) * rho * blocked / (1.0 - rho)
+        waits = (1.0 + self._uneven) * rho * blocked / (1.0 - rho)
         share = alpha * fits / (free + waits) + waits / (free + waits) * at.saturated
         probability = (blocked + waits) / (free + waits)
         if probability < LIKELY:
@@ -163,7 +170,7 @@ class MemoryLaw(DecodeLaw):
     def _mean_wait(self) -> float:
         """Mean wait of those who wait, under Poisson arrivals, seconds."""
         rho = self.station.utilisation
-        light = 1.0 + (LIGHT + LIGHT_NEEDS * self._needs.asked_scv) * (1.0 - rho)
+        light = 1.0 + (LIGHT + LIGHT_NEEDS * self._uneven) * (1.0 - rho)
         pooled = self.station.dispatch == "central_queue"
         capacity = self.room.capacity * (self.station.replicas if pooled else 1)
         return 0.5 * self._work_square * light / (capacity * (1.0 - rho))
