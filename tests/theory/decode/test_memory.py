@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,8 +140,8 @@ def test_full_reservation_against_simulation(contexts: int) -> None:
     tokens = contexts * work.mean_context
     space = Space(tokens, "full")
     most = space.needs(work).most
-    station = MemoryStation(0.0, lambda batch, held: 20.0 + batch, work, 1, most, space=space)
-    station = station.at(0.85 * station.capacity)
+    still = MemoryStation(0.0, lambda batch, held: 20.0 + batch, work, 1, most, space=space)
+    station = replace(still, rate=0.85 * still.capacity)
     tpot, wait = simulated(station, law, tokens)
     found = MemoryLaw(station)
     assert found.mean_tpot == pytest.approx(tpot[0], rel=0.02 + tpot[1] / tpot[0])

@@ -107,7 +107,8 @@ class MemoryLaw(DecodeLaw):
     @property
     def _uneven(self) -> float:
         """c: SCV of what an arrival asks for, felt the less the more requests fit."""
-        return self._needs.asked_scv * (FEW / self.room.slots) ** FADES
+        few: float = (FEW / self.room.slots) ** FADES
+        return self._needs.asked_scv * few
 
     # -- the batch
 
