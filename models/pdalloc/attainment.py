@@ -22,8 +22,9 @@ from scipy.special import gammainc, gammaincc
 
 from pdalloc.errors import UnsupportedError
 from pdalloc.laws import LATTICE_POINTS, Array, total
-from pdalloc.prediction import DecodeState, Prediction, Predictor, PrefillState
+from pdalloc.prediction import DecodeState, Decoding, Prediction, Predictor, PrefillState
 from pdalloc.prediction.spread import left_over, spread_cells
+from pdalloc.prediction.states import first_gap_entry
 from pdalloc.queueing.gamma_quantiles import gamma_quantiles
 from pdalloc.simulation.attainment import PER_REQUEST, Bound
 from pdalloc.system import System
@@ -118,13 +119,15 @@ def _joint(
         if not some.any():
             continue
         mine, share = mix.where(some), float(mix.weight[some].sum())
-        first = _FirstToken(predictor.system, mine, p, d, horizon)
+        at = predictor.decoding(mine, p, d)
+        first = _FirstToken(predictor.system, at, p, d, horizon)
         if has_gaps:
-            echo = predictor.echo(p, d, mine.output - 1.0)
-            tpot = _Tpot(predictor.system, mine, d, echo**2 * p.wait.variance)
+            echo = at.ratio * predictor.echo(p, d, at.ends)
+            tpot = _Tpot(predictor.system, at, d, echo**2 * p.wait.variance)
             kept = _both(first, tpot, echo, x, y, z)
         else:  # the first token is the last
             kept = first.within(horizon)
+        mine = at.mix
         total_kept += share * float(mine.weight @ kept)
     return total_kept
 
@@ -155,18 +158,23 @@ class _FirstToken:
     """Law of TTFT given the request, for bounds up to ``horizon`` seconds."""
 
     def __init__(
-        self, system: System, mix: RequestMix, p: PrefillState, d: DecodeState, horizon: float
+        self, system: System, at: Decoding, p: PrefillState, d: DecodeState, horizon: float
     ) -> None:
-        latency = p.replica_type.latency
+        latency, mix = p.replica_type.latency, at.mix
         self.stay = latency.prefill_seconds(mix.prompt, mix.cached)
         self.moved = np.zeros_like(self.stay)
         if system.first_token != "prefill":
-            self.moved = system.transfer_seconds(mix)
+            self.moved = at.moved
         self.noise, self.noise_weights = np.ones(1), np.ones(1)
         if latency.prefill_noise == "exponential":
             points = max(NOISE_POINTS // len(self.stay), LEAST_NOISE_POINTS)
             self.noise, self.noise_weights = exponential_points(points)
-        delay = total([p.wait, d.law.first_token]) if system.first_token == "decode" else p.wait
+        parts = [p.wait]
+        if system.first_token == "decode":
+            parts.append(d.law.first_token)
+        elif system.first_token == "transfer" and d.law.before_transfer is not None:
+            parts.append(d.law.before_transfer)
+        delay = total(parts)
         step = horizon / (LATTICE_POINTS - 0.5)
         masses = delay.lattice(step, LATTICE_POINTS)
         # a lattice mass stands for the mass around its point: half a step on either side
@@ -226,23 +234,22 @@ class _Tpot:
     ``explained``: variance that the wait explains, s^2 (n,).
     """
 
-    def __init__(self, system: System, mix: RequestMix, d: DecodeState, explained: Array) -> None:
-        rule = system.first_token
+    def __init__(self, system: System, at: Decoding, d: DecodeState, explained: Array) -> None:
+        rule, mix, ratio = system.first_token, at.mix, at.ratio
         self.gaps = mix.output - 1.0
-        steps = self.gaps if d.law.station.work.first_gap else mix.output
-        held = mix.prompt if rule == "decode" else mix.prompt + 1.0
-        moved = system.transfer_seconds(mix) if rule == "prefill" else np.zeros_like(self.gaps)
-        self.entry = (np.zeros(1), np.ones(1)) if rule == "decode" else d.requests.entry
-        means = d.requests.mean_steps(steps, held)
+        moved = at.moved if rule == "prefill" else np.zeros_like(self.gaps)
+        self.entry = first_gap_entry(rule, d) or (np.zeros(1), np.ones(1))
+        means = d.requests.mean_steps(at.steps, at.held, at.growth) * ratio
         self.moved = moved / self.gaps
-        variances, scales = d.requests.spread(self.gaps)
-        variances = left_over(variances, explained)
-        deviation = np.sqrt(np.maximum(variances, 1e-24 * means**2))
-        size = np.maximum(np.abs(scales), 0.5 * LEAST_SKEW * deviation)
+        variances, scales = d.requests.spread(at.ends)
+        variances = left_over(ratio**2 * variances, explained)
+        least = 1e-12 * d.law.mean_step
+        deviation = np.sqrt(np.maximum(variances, least**2))
+        size = np.maximum(np.abs(scales) * ratio, 0.5 * LEAST_SKEW * deviation)
         self.shape, self.size = (deviation / size) ** 2, size
         self.rising: NDArray[np.bool_] = scales >= 0.0
         self.end = means - np.where(self.rising, 1.0, -1.0) * self.shape * size
-        self.most = np.maximum(d.law.greatest_step, means)
+        self.most = np.maximum(d.law.greatest_step * ratio, means)
 
     def below(self, seconds: Array) -> Array:
         """P(TPOT without entry <= ``seconds`` | request); (n,)."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from pdalloc.fleet import DECODE, PREFILL, ROLES, Role
 from pdalloc.laws import Law
 from pdalloc.prediction import DecodeState, Predictor, PrefillState
 from pdalloc.queueing.decode.station import FAR
+from pdalloc.simulation.options import PLAIN, SimulationOptions
 from pdalloc.slo.interface import Objective
 from pdalloc.slo.objective import METRICS
 from pdalloc.system import ReplicaType, System
@@ -64,11 +65,12 @@ class Rates:
     """Admissible rates of one system under its SLOs.
 
     Rates are per replica, requests/s; they do not depend on how much traffic is offered
-    (bursts thin by a pool's share of the workload's own rate).
+    (bursts thin by a pool's share of the workload's own rate). ``options`` are the predictor's.
     """
 
     system: System
     slos: tuple[Objective, ...]
+    options: SimulationOptions = PLAIN
     _rates: dict[tuple[Role, str, int], float] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -79,7 +81,11 @@ class Rates:
     @cached_property
     def predictor(self) -> Predictor:
         """The laws that are inverted here."""
-        return Predictor(self.system)
+        return Predictor(self.system, self.options)
+
+    def under(self, system: System) -> Self:
+        """The same question about another system."""
+        return type(self)(system, self.slos, self.options)
 
     @cached_property
     def slo_classes(self) -> list[tuple[Objective, int]]:
@@ -175,8 +181,8 @@ class Rates:
         if role == PREFILL:
             return 1.0 / self.predictor.prefill(r, 0.0).service.mean
         station = self.predictor.decode(r, 0.0).law.station
-        if math.isfinite(station.capacity):
-            return station.capacity
+        if math.isfinite(station.limit):
+            return station.limit
         far = station.seconds(np.array([FAR]))[0]  # steps as long for any batch
         return float(FAR / far / self.predictor.mean_steps)
 

@@ -35,6 +35,15 @@ class PoolAnswer(Block):
     cost_usd_per_hour: float
 
 
+class LinkAnswer(Block):
+    """One link that KV transfers share, as formulas see it."""
+
+    link: str
+    transfers_per_s: float
+    utilisation: float
+    mean_delay_s: float = Field(description="what sharing adds to a transfer on average")
+
+
 class SloAnswer(Block):
     """One SLO: bound beside prediction, and beside simulation where one was run."""
 
@@ -137,6 +146,9 @@ class Answer(Block):
         default_factory=dict, description="cheapest fleet of one GPU type alone, USD/hour"
     )
     pools: list[PoolAnswer]
+    links: list[LinkAnswer] = Field(
+        default_factory=list, description="shared KV links; empty where transfers share none"
+    )
     slos: list[SloAnswer]
     joint_slos: list[JointSloAnswer] = Field(default_factory=list)
     lateness: list[LatenessAnswer] = Field(

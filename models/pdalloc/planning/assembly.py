@@ -7,7 +7,13 @@ from pdalloc.allocation.problem import Allocation, AllocationProblem
 from pdalloc.capacity import Capacity
 from pdalloc.fleet import ROLES, Fleet
 from pdalloc.planning import margins
-from pdalloc.planning.answer import AlternativeAnswer, Answer, MarginAnswer, PoolAnswer
+from pdalloc.planning.answer import (
+    AlternativeAnswer,
+    Answer,
+    LinkAnswer,
+    MarginAnswer,
+    PoolAnswer,
+)
 from pdalloc.planning.caveats import estimates_of, ignored_by_formulas, warnings_of
 from pdalloc.planning.promises import predicted_lateness, predicted_rows
 from pdalloc.prediction import DecodeState
@@ -59,6 +65,7 @@ def answer_of(
         ),
         tokens_per_minute_per_gpu=tokens_per_minute / total if total else None,
         pools=_pools(problem, check),
+        links=_links(check),
         slos=slos,
         joint_slos=joint,
         lateness=predicted_lateness(scenario, check.prediction if check else None),
@@ -116,6 +123,20 @@ def _pools(problem: AllocationProblem, check: Certificate | None) -> list[PoolAn
             )
         )
     return found
+
+
+def _links(check: Certificate | None) -> list[LinkAnswer]:
+    if check is None or check.prediction is None:
+        return []
+    return [
+        LinkAnswer(
+            link=link.name,
+            transfers_per_s=link.rate,
+            utilisation=link.utilisation,
+            mean_delay_s=link.mean_delay,
+        )
+        for link in check.prediction.links()
+    ]
 
 
 def _binding(problem: AllocationProblem, check: Certificate) -> set[Objective]:

@@ -159,7 +159,9 @@ def rates_for(
     try:
         return problem.capacity.best_route(fleet, problem.demand), []
     except UnsupportedError as error:
-        known = Capacity(scenario.system, tuple(s for s in scenario.slos if isinstance(s, Slo)))
+        known = Capacity(
+            scenario.system, tuple(s for s in scenario.slos if isinstance(s, Slo)), scenario.options
+        )
         words = f"{error}; types share the traffic as the other SLOs would have it"
         return known.best_route(fleet, problem.demand), [words]
 

@@ -78,7 +78,7 @@ def costly(scenario: Scenario) -> bool:
     """Whether one plan may take seconds: several types, coupled stages and percentiles."""
     means = all(slo.level == 0.0 for slo in scenario.slos)
     several = len(scenario.system.replica_types) > 1
-    return several and not means and Capacity(scenario.system, scenario.slos).coupled
+    return several and not means and scenario.capacity().coupled
 
 
 def demand_grid(scenario: Scenario) -> tuple[float, ...]:
@@ -96,7 +96,7 @@ def cost_sweep(
     Steps are looked for where two neighbouring demands differ in cost (at most
     STEPS_BETWEEN); not in :func:`costly` scenarios.
     """
-    problem = scenario.problem(Capacity(scenario.system, scenario.slos))
+    problem = scenario.problem()
     wanted = sorted(set(demands))
     points: list[CostPoint] = []
     for done, demand in enumerate(wanted):
@@ -164,7 +164,7 @@ def latency_sweep(
 
     Each curve has points of its own near the demand at which its fleet saturates.
     """
-    sweep = _Latencies(Capacity(scenario.system, scenario.slos))
+    sweep = _Latencies(scenario.capacity())
     grid = np.unique(np.fromiter(demands, float))
     curves = []
     for done, fleet in enumerate(fleets):

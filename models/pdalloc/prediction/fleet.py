@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pdalloc.fleet import DECODE, PREFILL, Fleet, Role
 from pdalloc.prediction.predictor import Predictor
 from pdalloc.prediction.states import DecodeState, PrefillState
+from pdalloc.queueing.transfer import SharedLink
 from pdalloc.system import ReplicaType
 
 PoolKey = tuple[Role, str]
@@ -28,6 +29,12 @@ class Prediction:
         if role == PREFILL:
             return self.prefill.get(replica_type)
         return self.decode.get(replica_type)
+
+    def links(self) -> list[SharedLink]:
+        """The links that KV transfers share, each once; empty where they share none."""
+        transfers = self.predictor.transfers
+        found = (transfers.shared(p, d.replica_type) for p, d in self.paths())
+        return list({link.name: link for link in found if link is not None}.values())
 
     def paths(self) -> list[tuple[PrefillState, DecodeState]]:
         """Every (prefill, decode) pair of types that carries traffic."""

@@ -23,32 +23,42 @@ So a plan is never more hopeful than the prediction of its fleet.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from pdalloc.errors import InputError
+from pdalloc.errors import InputError, located
 from pdalloc.fleet import DECODE, PREFILL
 from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture, StopLossLaw, constant, total
 from pdalloc.prediction.spread import NOISY_CELLS, SPREAD_CELLS, KnownMean, Stretched, spread
-from pdalloc.prediction.states import DecodeState, PrefillState
+from pdalloc.prediction.states import DecodeState, Decoding, PrefillState, first_gap_entry
+from pdalloc.prediction.transfers import Transfers
 from pdalloc.queueing.decode import DecodeLaw, DecodeStation, DecodeWork, decode_work
+from pdalloc.queueing.decode.memory import Space
+from pdalloc.queueing.decode.memory_law import MemoryLaw, MemoryStation
+from pdalloc.queueing.decode.multi_token import OneToken, TokensPerStep, tokens_per_step
 from pdalloc.queueing.delay_laws import delay_law
 from pdalloc.queueing.departures import Leaving, Stream, renewal_spectrum, served
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.station import Station
 from pdalloc.queueing.thinned import thinned_wait
+from pdalloc.simulation.options import PLAIN, Network, SimulationOptions
 from pdalloc.system import ReplicaType, System
 from pdalloc.workload.traffic import RequestMix
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Laws of one replica and of one path; everything is per system, nothing per fleet."""
+    """Laws of one replica and of one path; everything is per system, nothing per fleet.
+
+    Of ``options`` the laws know KV memory, several tokens a step and shared links.
+    """
 
     system: System
+    options: SimulationOptions = PLAIN
     _services: dict[str, Service] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -64,7 +74,31 @@ class Predictor:
     def work(self) -> DecodeWork:
         """What requests ask of decode; InputError where that is nothing."""
         first = self.system.first_token == "decode"
-        return decode_work(self.mix.prompt, self.mix.output, self.mix.weight, first)
+        return decode_work(
+            self.mix.prompt, self.mix.output, self.mix.weight, first, self.tokens_per_step
+        )
+
+    @cached_property
+    def tokens_per_step(self) -> TokensPerStep:
+        """How many tokens a step gives a request."""
+        several = self.options.multi_token
+        return OneToken() if several is None else tokens_per_step(several.mean, several.law)
+
+    @cached_property
+    def transfers(self) -> Transfers:
+        """How KV caches move."""
+        return Transfers(self.system, self.options.network or Network(), self.mix)
+
+    def decoding(self, mix: RequestMix, p: PrefillState, d: DecodeState) -> Decoding:
+        """What requests of ``mix`` do after prefill on the path p -> d."""
+        mix, moved = self.transfers.moved(mix, p, d.replica_type)
+        tokens = self.system.decode_steps(mix)
+        points, steps, _ = self.tokens_per_step.steps(tokens)
+        many = mix.repeated(len(points) // len(tokens))
+        growth = np.divide(tokens[points], steps, out=np.ones_like(steps), where=steps > 0)
+        made = 0.0 if self.system.first_token == "decode" else 1.0
+        ends = np.maximum(steps - (1.0 - made), 0.0)
+        return Decoding(many, moved[points], steps, many.prompt + made, growth, ends)
 
     @property
     def mean_steps(self) -> float:
@@ -117,18 +151,52 @@ class Predictor:
         mine = None
         if served is not None:
             mine = served.thinned(min(offered / self.system.workload.rate, 1.0))
-        station = DecodeStation(
+        space = self.space(replica_type)
+        arguments = (
             offered,
             replica_type.latency.step_seconds,
             self.work,
             together,
-            replica_type.batch_limit(self.context),
+            self.slots(replica_type),
             rule,
             self.arrival_scv(offered),
             mine.spectrum if mine else None,
         )
-        lean = mine.lean if mine else None
-        return DecodeState(replica_type, replicas, DecodeLaw(station), lean)
+        law = (
+            DecodeLaw(DecodeStation(*arguments))
+            if space is None
+            else MemoryLaw(MemoryStation(*arguments, space=space))
+        )
+        return DecodeState(replica_type, replicas, law, mine.lean if mine else None)
+
+    def slots(self, replica_type: ReplicaType) -> float:
+        """Most requests that a replica decodes at once; InputError when not even one fits."""
+        space = self.space(replica_type)
+        if space is None:
+            return replica_type.batch_limit(self.context)
+        with located(f"replica type {replica_type.name!r}"):
+            return min(replica_type.max_batch, space.needs(self.work).most)
+
+    def space(self, r: ReplicaType) -> Space | None:
+        """KV memory of a decode replica of type ``r``; None where it is not counted."""
+        kv = self.options.kv
+        if kv is None or not math.isfinite(r.kv_tokens):
+            return None
+        none = np.zeros(1)
+        return Space(
+            r.kv_tokens,
+            kv.reserve,
+            kv.watermark,
+            lambda tokens: float(r.latency.prefill_seconds(np.array([tokens]), none)[0]),
+            float(self.mix.weight @ (self._asked * self.system.transfer_seconds(self.mix))),
+        )
+
+    @cached_property
+    def _asked(self) -> Array:
+        """KV tokens that a request holds while its cache moves; (n,)."""
+        if self.options.kv is not None and self.options.kv.reserve == "full":
+            return self.mix.prompt + self.mix.output
+        return self.mix.prompt + (0.0 if self.system.first_token == "decode" else 1.0)
 
     def _pool_service(self, r: ReplicaType) -> Service:
         """Law of prefill time of a random request; kept, as its numerics are."""
@@ -152,45 +220,47 @@ class Predictor:
         if metric == "e2e":
             return self._e2e(mix, p, d)
         if metric == "itl":
-            return self._itl(mix, d)
+            return self._itl(mix, p, d)
         if metric == "tpot":
-            return self._tpot(mix, d)
+            return self._tpot(mix, p, d)
         raise InputError(f"no prediction for metric {metric!r}")
 
     def _ttft(self, mix: RequestMix, p: PrefillState, d: DecodeState) -> Law:
         rule = self.system.first_token
-        moved = self.system.transfer_seconds(mix)
-        extra = np.zeros_like(moved) if rule == "prefill" else moved
+        extra = np.zeros_like(mix.prompt)
+        if rule != "prefill":
+            mix, extra = self.transfers.moved(mix, p, d.replica_type)
         parts: list[Law] = [p.wait, self._service(p.replica_type, mix, extra)]
+        if rule == "transfer" and d.law.before_transfer is not None:
+            parts.append(d.law.before_transfer)
         if rule == "decode":
             parts.append(KnownMean(d.law.first_token, d.law.mean_first_token))
         return total(parts)
 
     def _e2e(self, mix: RequestMix, p: PrefillState, d: DecodeState) -> Law:
-        steps = self.system.decode_steps(mix)
-        moved = self.system.transfer_seconds(mix)
-        if self.system.first_token == "prefill":
-            moved = np.where(steps > 0, moved, 0.0)  # nothing to decode, nothing to move
-        decoding = steps > 0
+        decoding = self.system.decode_steps(mix) > 0
         laws: list[Law] = []
         shares: list[float] = []
         if not decoding.all():
             rest = mix.where(~decoding)
-            stay = self._service(p.replica_type, rest, moved[~decoding])
+            moved = np.zeros_like(rest.prompt)  # nothing to decode, nothing to move
+            if self.system.first_token != "prefill":
+                rest, moved = self.transfers.moved(rest, p, d.replica_type)
+            stay = self._service(p.replica_type, rest, moved)
             laws.append(total([p.wait, stay]))
             shares.append(float(mix.weight[~decoding].sum()))
         if decoding.any():
-            some, steps = mix.where(decoding), steps[decoding]
-            made = self._made_before
-            extra = moved[decoding] + steps * d.requests.mean_steps(steps, some.prompt + made)
+            some = self.decoding(mix.where(decoding), p, d)
+            steps = some.steps
+            extra = some.moved + steps * d.requests.mean_steps(steps, some.held, some.growth)
             noisy = p.replica_type.latency.prefill_noise != "none"
             cells = NOISY_CELLS if noisy else SPREAD_CELLS[0]
             echo = self.echo(p, d, steps)
-            longer = float(some.weight @ (steps * echo))
+            longer = float(some.mix.weight @ (steps * echo))
             # a wait stretched for all alike keeps each request's mean and variance
             extra = extra - longer * p.wait.mean
             explained = ((1.0 + longer) ** 2 - 1.0 - 2.0 * steps * echo) * p.wait.variance
-            many, points = spread(some, extra, steps, d, cells, explained / steps**2)
+            many, points = spread(some.mix, extra, steps, d, cells, explained / steps**2)
             stay = self._service(p.replica_type, many, points)
             entry = KnownMean(d.law.entry, d.law.mean_entry)
             wait = Stretched(p.wait, 1.0 + longer)
@@ -210,32 +280,27 @@ class Predictor:
         found = d.law.echo(steps, lambda frequency: share * leaving.echo(frequency))
         return np.maximum(found, 0.0)
 
-    def _itl(self, mix: RequestMix, d: DecodeState) -> Law:
+    def _itl(self, mix: RequestMix, p: PrefillState, d: DecodeState) -> Law:
         """Token-weighted: under ``prefill`` and ``transfer`` first gaps hold the entry too."""
         rule = self.system.first_token
         later = mix.where(mix.output > 1) if (mix.output > 1).any() else None
         if rule == "decode" or later is None:
             return d.law.itl
         first = 1.0 / float(later.weight @ (later.output - 1.0))
-        parts: list[Law] = [d.law.itl, KnownMean(d.law.entry, d.law.mean_entry)]
+        joins: Law = KnownMean(d.law.entry, d.law.mean_entry)
+        if rule == "transfer" and d.law.before_transfer is not None:
+            joins = Atoms(*d.requests.entry_after_transfer)
+        parts: list[Law] = [d.law.itl, joins]
         if rule == "prefill":
-            parts.append(Atoms(self.system.transfer_seconds(later), later.weight))
+            later, moved = self.transfers.moved(later, p, d.replica_type)
+            parts.append(Atoms(moved, later.weight))
         return Mixture((d.law.itl, total(parts)), (1.0 - first, first))
 
-    def _tpot(self, mix: RequestMix, d: DecodeState) -> Law:
+    def _tpot(self, mix: RequestMix, p: PrefillState, d: DecodeState) -> Law:
         if not (mix.output > 1).any():
             return constant(0.0)  # one-token answers have no gap
-        later = mix.where(mix.output > 1)
-        rule = self.system.first_token
-        moved = np.zeros_like(later.output)
-        if rule == "prefill":
-            moved = self.system.transfer_seconds(later)
-        held = later.prompt + self._made_before
-        return d.requests.tpot(
-            later.output - 1.0, held, moved, later.weight, enters=rule != "decode"
-        )
-
-    @property
-    def _made_before(self) -> float:
-        """Output tokens that a request holds when its decoding starts."""
-        return 0.0 if self.system.first_token == "decode" else 1.0
+        at = self.decoding(mix.where(mix.output > 1), p, d)
+        rule, gaps = self.system.first_token, at.mix.output - 1.0
+        moved = at.moved if rule == "prefill" else np.zeros_like(gaps)
+        entry = first_gap_entry(rule, d)
+        return d.requests.tpot(gaps, at.held, moved, at.mix.weight, entry, at.steps, at.growth)

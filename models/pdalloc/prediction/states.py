@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from pdalloc.laws import Array, Law
 from pdalloc.queueing.decode import DecodeLaw
-from pdalloc.queueing.decode.requests import ClassRequests
+from pdalloc.queueing.decode.requests import ClassRequests, Points
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.station import Station
-from pdalloc.system import ReplicaType
+from pdalloc.system import FirstToken, ReplicaType
+from pdalloc.workload.traffic import RequestMix
 
 
 @dataclass(frozen=True)
@@ -74,3 +77,32 @@ class DecodeState:
     def utilisation(self) -> float:
         """Offered requests/s over the most the replicas can serve."""
         return self.law.utilisation
+
+
+def first_gap_entry(rule: FirstToken, d: DecodeState) -> Points | None:
+    """Points of the way into the batch that first gaps hold; None where decode makes the first."""
+    if rule == "decode":
+        return None
+    return d.requests.entry if rule == "prefill" else d.requests.entry_after_transfer
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Requests of ``mix`` after prefill: a point for each transfer and number of steps.
+
+    ``moved`` seconds of the KV transfer and ``steps`` of each, ``held`` tokens at the first,
+    ``growth`` tokens per step, ``ends`` the steps that end a gap between tokens; (n,).
+    """
+
+    mix: RequestMix
+    moved: Array
+    steps: Array
+    held: Array
+    growth: Array
+    ends: Array
+
+    @property
+    def ratio(self) -> Array:
+        """Steps that end a gap, per gap: 1 with one token a step."""
+        gaps = np.maximum(self.mix.output - 1.0, 1.0)
+        return np.asarray(self.ends / gaps)

@@ -49,6 +49,11 @@ def print_answer(answer: Answer, console: Console | None = None) -> None:
     say(out, demand(answer))
     if answer.pools:
         out.print(_pools(answer.pools))
+    for link in answer.links:
+        out.print(
+            f"{link.link}: {link.utilisation:.0%} used; sharing adds "
+            f"{1e3 * link.mean_delay_s:.3g} ms to a KV transfer"
+        )
     plus_minus = sign(out, "±", "+-")
     if answer.promises and answer.fleet:
         out.print(_slos(answer, plus_minus))

@@ -65,6 +65,10 @@ class Scenario:
         """The same question when the replicas of ``fleet`` are owned already and cost nothing."""
         return replace(self, owned=parse_fleet(fleet, self.system.type_names))
 
+    def capacity(self) -> Capacity:
+        """What its replicas admit, by the formulas."""
+        return Capacity(self.system, self.slos, self.options)
+
     def problem(self, capacity: Capacity | None = None) -> AllocationProblem:
         """The allocation problem; ``capacity`` may be shared between demands."""
         options = [
@@ -80,7 +84,7 @@ class Scenario:
             for role in ROLES
             for r in self.system.types_for(role)
         ]
-        shared = capacity or Capacity(self.system, self.slos)
+        shared = capacity or self.capacity()
         stock = dict(self.stock)  # what can be had beside what is owned
         for o in options:
             if o.gpu in stock:

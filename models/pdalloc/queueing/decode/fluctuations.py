@@ -270,18 +270,20 @@ class Fluctuation:
 
     def averaging(self, steps: Array) -> Array:
         """Var of the mean step time over ``steps`` (n,) in a row, over Var of one step."""
-        shape, (_, plain, level) = self._window(steps), self._step_noise
+        known, back = np.unique(steps, return_inverse=True)
+        shape, (_, plain, level) = self._window(known), self._step_noise
         whole = self._total(self.swing, plain, level)
         if whole <= 0.0:  # no load, no swing: nothing to average
             return np.ones(len(steps))
-        values: Array = shape @ (self.transforms.weights * self.swing) / whole
+        values: Array = (shape @ (self.transforms.weights * self.swing) / whole)[back]
         return values
 
     def amplification(self, steps: Array) -> Array:
         """Seconds by which 1 s more in each of ``steps`` (n,) in a row prolongs them on average."""
-        shape, weights = self._window(steps), self.transforms.weights
+        known, back = np.unique(steps, return_inverse=True)
+        shape, weights = self._window(known), self.transforms.weights
         values: Array = shape @ (weights * self._feedback[1].real) / (shape @ weights)
-        return values
+        return values[back]
 
     def response(self, steps: Array, pattern: Complex) -> Array:
         """Seconds more per step, over the first ``steps`` (n,), of more arrivals around step 0.
@@ -291,10 +293,11 @@ class Fluctuation:
         m, back = self._feedback
         heard = self.transforms.weights * m * back * pattern
         z = np.exp(1j * self.transforms.frequencies)
-        n = np.maximum(np.asarray(steps, float), 1.0)[:, None]
+        known, back_to = np.unique(np.asarray(steps, float), return_inverse=True)
+        n = np.maximum(known, 1.0)[:, None]
         flat = self.transforms.frequencies * n < 1e-6
         sums = np.where(flat, n, z * (1.0 - z**n) / np.where(flat, 1.0, 1.0 - z))
-        values: Array = ((sums / n) @ heard).real
+        values: Array = ((sums / n) @ heard).real[back_to]
         return values
 
     def _window(self, steps: Array) -> Array:

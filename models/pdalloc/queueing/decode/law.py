@@ -219,6 +219,11 @@ class DecodeLaw:
         return self.waiting.slot_wait
 
     @property
+    def before_transfer(self) -> Law | None:
+        """Law of the wait for a slot where it comes before the KV transfer; None after it."""
+        return None
+
+    @property
     def mean_boundary_wait(self) -> float:
         """Mean wait for a step under way to end, seconds."""
         return 0.0 if self._idle else self.waiting.mean_boundary

@@ -99,6 +99,11 @@ class DecodeStation:
         return self.replicas * most / step / self.work.mean_steps
 
     @property
+    def limit(self) -> float:
+        """Requests/s below which the pool has a steady state, whatever its rate now."""
+        return self.capacity
+
+    @property
     def utilisation(self) -> float:
         """rho: offered over greatest rate."""
         return self.rate / self.capacity
