@@ -28,6 +28,9 @@ UNEVEN = 0.25
 .15 to .5, of which 1/6 is that batches are whole)."""
 ALTERNATING = 0.9
 """With few replicas boundaries alternate: clumps vary less by 1 - ALTERNATING / R^2."""
+PHASES = 0.5
+"""Share of a replica's own noise under central_queue that lasts as the pool's does: whose boundary
+comes soon after another's gets few requests, for many steps (simulated: between 0 and 1)."""
 NO_FEEDBACK = 1e-9
 """Share of the rate at which arrivals have no effect on each other to speak of."""
 POOLED = ("least_loaded", "central_queue")
@@ -41,6 +44,7 @@ class Spread:
     pool: Moments
     fluctuation: Fluctuation
     apart: Fluctuation | None = None
+    lasting: float = 0.0
 
     def averaging(self, steps: Array) -> Array:
         """Var of one replica's mean step time over ``steps`` (n,) in a row, over Var of one step.
@@ -51,7 +55,8 @@ class Spread:
         if self.apart is None or self.own.var_step <= 0.0:
             return shared
         share = min(self.pool.var_step / self.own.var_step, 1.0)
-        return share * shared + (1.0 - share) * self.apart.averaging(steps)
+        kept = (1.0 - self.lasting) * self.apart.averaging(steps) + self.lasting * shared
+        return share * shared + (1.0 - share) * kept
 
 
 def replica_spectrum(station: DecodeStation) -> Spectrum | None:
@@ -86,7 +91,7 @@ def spread(station: DecodeStation, step: float, slopes: tuple[float, float]) -> 
         own = _even(station, shared, slopes)
     else:
         own = _without_feedback(station, shared, apart.moments)
-    return Spread(own, shared, pool, apart)
+    return Spread(own, shared, pool, apart, PHASES if station.dispatch == "central_queue" else 0.0)
 
 
 def _scaled(m: Moments, share: float) -> Moments:

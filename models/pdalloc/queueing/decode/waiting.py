@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,7 +43,22 @@ class Waiting:
     @cached_property
     def probability(self) -> float:
         """P(an arrival finds no slot free)."""
-        return min(self.pool.full * self._factors[0], 1.0) if self.pool.full > 0.0 else 0.0
+        if self.pool.full <= 0.0:
+            return 0.0
+        return min(self.pool.full * self._factors[0] * self._met, 1.0)
+
+    @property
+    def _met(self) -> float:
+        """Share of those who come while as many as all slots are there that find none free.
+
+        Under ``least_loaded`` a slot stays free beside others' queues until the next arrival
+        takes it: where a replica's last waiting request has gone, exp(-w) of the time with w
+        waiting at each. Simulated: .69 to .94 where this gives .71 to .99.
+        """
+        r = self.station.replicas
+        if r == 1 or self.station.dispatch != "least_loaded":
+            return 1.0
+        return -math.expm1(-1.0 / ((1.0 - self.pool.load) * r))
 
     @cached_property
     def mean_slot_wait(self) -> float:
