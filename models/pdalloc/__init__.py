@@ -18,6 +18,7 @@ _WHERE = {
     "PdallocError": "pdalloc.errors",
     "RequestLog": "pdalloc.records",
     "Scenario": "pdalloc.scenario",
+    "compare": "pdalloc.planning",
     "evaluate": "pdalloc.planning",
     "Simulation": "pdalloc.planning",
     "load_scenario": "pdalloc.scenario",

@@ -7,10 +7,12 @@ their JSON). Heavy modules are imported inside the commands. One module per grou
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import typer
 
 from pdalloc.cli.common import NamesSolvers
+from pdalloc.cli.comparisons import compare
 from pdalloc.cli.lookups import catalog, check, schema
 from pdalloc.cli.plans import evaluate, plan, simulate
 from pdalloc.errors import PdallocError
@@ -21,9 +23,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="How many prefill and decode replicas of which GPU, at least cost, within the SLOs.",
 )
-app.command(cls=NamesSolvers)(plan)
-for command in (evaluate, simulate, check, catalog, schema):
-    app.command()(command)
+COMMANDS: tuple[Callable[..., None], ...] = (
+    *(plan, evaluate, compare),
+    *(simulate, check, catalog, schema),
+)
+for command in COMMANDS:
+    app.command(cls=NamesSolvers)(command)
 
 
 def main() -> None:

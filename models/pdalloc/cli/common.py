@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pdalloc.planning import Answer
     from pdalloc.scenario import Scenario
 
+SOLVERS = "SOLVERS"
+"""Stands in help texts for the names of all solvers."""
+
 ScenarioArg = Annotated[Path, typer.Argument(help="scenario YAML file", show_default=False)]
 VariantOpt = Annotated[str | None, typer.Option("--variant", help="a variant named in the file")]
 SetOpt = Annotated[
@@ -83,12 +86,12 @@ class NamesSolvers(TyperCommand):
     """A command whose help lists the solvers that are there, which takes loading them."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The help, once ``--solver`` names them all."""
-        from pdalloc.allocation.solvers import solvers
+        """The help, with the names for SOLVERS in that of ``--solver``."""
+        for option in self.params:
+            if isinstance(option, TyperOption) and SOLVERS in (option.help or ""):
+                from pdalloc.allocation.solvers import solvers
 
-        for parameter in self.params:
-            if isinstance(parameter, TyperOption) and parameter.name == "solver":
-                parameter.help = ", ".join(sorted(solvers()))
+                option.help = str(option.help).replace(SOLVERS, ", ".join(sorted(solvers())))
         super().format_help(ctx, formatter)
 
 

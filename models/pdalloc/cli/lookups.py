@@ -39,14 +39,17 @@ def catalog(
 
 
 def schema(
-    what: Annotated[str, typer.Argument(help="scenario, answer or simulation")] = "scenario",
+    what: Annotated[
+        str, typer.Argument(help="scenario, answer, simulation or compare")
+    ] = "scenario",
 ) -> None:
-    """Print the JSON Schema of scenario files, of answers or of simulations."""
+    """Print the JSON Schema of scenario files, or of what a command answers."""
     import json
 
     from pydantic import BaseModel
 
     from pdalloc.planning.answer import Answer
+    from pdalloc.planning.compare import CompareAnswer
     from pdalloc.planning.simulation_answer import SimulationAnswer
     from pdalloc.scenario.schema import ScenarioSpec
 
@@ -54,6 +57,7 @@ def schema(
         "scenario": ScenarioSpec,
         "answer": Answer,
         "simulation": SimulationAnswer,
+        "compare": CompareAnswer,
     }
     if what not in models:
         raise InputError(f"schema {what!r} is not one of {', '.join(models)}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pdalloc.cli.common import (
+    SOLVERS,
     FleetOpt,
     JsonOpt,
     OutOpt,
@@ -29,7 +30,7 @@ from pdalloc.cli.common import (
 def plan(
     scenario: ScenarioArg,
     variant: VariantOpt = None,
-    solver: Annotated[str, typer.Option(help="name of a solver")] = "exact",
+    solver: Annotated[str, typer.Option(help=SOLVERS)] = "exact",
     set_: SetOpt = None,
     owned: Annotated[
         str | None, typer.Option(help="replicas owned already (free), as 3P4D or role/type=n,...")

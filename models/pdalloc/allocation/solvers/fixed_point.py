@@ -116,9 +116,9 @@ def iterate(sizing: _Sizing, start: Point) -> tuple[list[Point], str]:
             return path, "converged"
         if _oscillates(path):
             middle = sizing.point((now.prefill + x) / 2.0, (now.decode + y) / 2.0)
-            return [*path, middle], "oscillated; the last two rounds are averaged"
+            return [*path, middle], "averaged an oscillation"
         step = max(step * SHRINK, LAST_STEP)
-    return path, f"stopped after {MOST_ROUNDS} rounds"
+    return path, "stopped short"
 
 
 def _towards(now: float, wanted: float, step: float) -> float:

@@ -7,8 +7,6 @@ role, so that both are equally busy. It is the limit of the optimal ratio for lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pdalloc.allocation.baselines import along_ratio, one_type_each
 from pdalloc.allocation.infeasibility import explain_infeasible
 from pdalloc.allocation.problem import Allocation, AllocationProblem, infeasible
@@ -16,21 +14,23 @@ from pdalloc.errors import InputError
 from pdalloc.fleet import DECODE, PREFILL
 
 
-@dataclass(frozen=True)
 class ProportionalRatio:
     """A baseline, not exact: one type per role; stock and limits are checked, not searched.
 
     ``ratio`` P per D; None: by load.
     """
 
-    ratio: float | None = None
-    name: str = "proportional"
-    sentence: str = "one P:D ratio, by the work a request brings to each role, scaled up"
-    exact: bool = False
+    exact = False
 
-    def __post_init__(self) -> None:
-        if self.ratio is not None and not 1e-6 < self.ratio < 1e6:
-            raise InputError(f"a P:D ratio is positive and finite, got {self.ratio:g}")
+    def __init__(
+        self,
+        ratio: float | None = None,
+        name: str = "proportional",
+        sentence: str = "one P:D ratio, by the work a request brings to each role, scaled up",
+    ) -> None:
+        if ratio is not None and not 1e-6 < ratio < 1e6:
+            raise InputError(f"a P:D ratio is positive and finite, got {ratio:g}")
+        self.ratio, self.name, self.sentence = ratio, name, sentence
 
     def solve(self, problem: AllocationProblem, alternatives: int = 0) -> Allocation:
         """The least fleet at the ratio that keeps every SLO; ``alternatives`` is ignored."""
