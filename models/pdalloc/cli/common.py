@@ -44,6 +44,9 @@ RequestsOpt = Annotated[
     ),
 ]
 ReplicationsOpt = Annotated[int, typer.Option(min=2, help="independent simulated runs")]
+OwnedOpt = Annotated[
+    str | None, typer.Option(help="replicas owned already (free), as 3P4D or role/type=n,...")
+]
 FleetOpt = Annotated[str, typer.Option(help="3P4D, or prefill/h200x8=3,decode/h200x8=4")]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pdalloc.cli.common import (
     SOLVERS,
     JsonOpt,
+    OwnedOpt,
     ReplicationsOpt,
     RequestsOpt,
     ScenarioArg,
@@ -23,9 +24,9 @@ from pdalloc.cli.common import (
     seed_or_default,
 )
 
-OwnedOpt = Annotated[
-    str | None, typer.Option(help="replicas owned already (free), as 3P4D or role/type=n,...")
-]
+if TYPE_CHECKING:
+    from pdalloc.scenario import Scenario
+
 FolderOpt = Annotated[
     Path | None, typer.Option("--out", help="folder for JSON, CSV and the figure (PNG and PDF)")
 ]
@@ -73,6 +74,61 @@ def compare(
         raise typer.Exit(130)
     if not any(row.keeps for row in answer.solvers):
         fail("infeasible: no solver found a fleet that keeps every SLO")
+
+
+def frontier(
+    scenario: ScenarioArg,
+    over: Annotated[
+        str, typer.Option(help="demand, or an SLO: ttft, tpot, itl, e2e, ttft.p99, class/ttft.mean")
+    ],
+    low: Annotated[
+        str | None, typer.Option("--from", help="least value, e.g. '300 ms' or '2 Mtoken/min'")
+    ] = None,
+    high: Annotated[str | None, typer.Option("--to", help="greatest value")] = None,
+    points: Annotated[int, typer.Option(min=2, help="values; corners come on top")] = 13,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="processes [default: as many as pay off]")
+    ] = None,
+    variant: VariantOpt = None,
+    set_: SetOpt = None,
+    owned: OwnedOpt = None,
+    json: JsonOpt = None,
+    out: FolderOpt = None,
+) -> None:
+    """Show the least cost against one bound, or against demand, with the fleet at each corner."""
+    from pdalloc.planning.frontier import frontier as run
+    from pdalloc.planning.frontier_answer import frontier_answer
+    from pdalloc.report.frontier_table import frontier_csv, print_frontier
+    from pdalloc.report.progress import bar
+
+    check_outputs(json, out)
+    loaded = load(scenario, variant, set_, owned)
+    ends = (value_of(loaded, over, low, "--from"), value_of(loaded, over, high, "--to"))
+    with bar("frontier", enabled=True) as progress:
+        answer = frontier_answer(run(loaded, over, *ends, points, progress, jobs))
+    if out is not None and answer.points:
+        from pdalloc.report.frontier_figure import frontier_figure
+
+        _folder(out, "frontier", answer.to_json(), frontier_csv(answer), frontier_figure(answer))
+    _print_or_json(json, answer.to_json(), lambda: print_frontier(answer))
+    if answer.interrupted:
+        raise typer.Exit(130)
+    if not any(point.fleet for point in answer.points):
+        fail("infeasible: no fleet keeps every SLO anywhere in this range")
+
+
+def value_of(scenario: Scenario, over: str, text: str | None, where: str) -> float | None:
+    """A bound in seconds, or a demand in requests/s, from its words."""
+    from pdalloc.units import parse_quantity
+
+    if text is None:
+        return None
+    if over != "demand":
+        return parse_quantity(text, "time", where)
+    if "tok" not in text:
+        return parse_quantity(text, "requests_rate", where)
+    per_request = scenario.system.workload.mean_tokens
+    return parse_quantity(text, "tokens_rate", where) / per_request
 
 
 def _print_or_json(json: str | None, text: str, show: Callable[[], None]) -> None:

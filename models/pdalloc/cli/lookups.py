@@ -40,7 +40,7 @@ def catalog(
 
 def schema(
     what: Annotated[
-        str, typer.Argument(help="scenario, answer, simulation or compare")
+        str, typer.Argument(help="scenario, answer, simulation, compare or frontier")
     ] = "scenario",
 ) -> None:
     """Print the JSON Schema of scenario files, or of what a command answers."""
@@ -50,6 +50,7 @@ def schema(
 
     from pdalloc.planning.answer import Answer
     from pdalloc.planning.compare import CompareAnswer
+    from pdalloc.planning.frontier_answer import FrontierAnswer
     from pdalloc.planning.simulation_answer import SimulationAnswer
     from pdalloc.scenario.schema import ScenarioSpec
 
@@ -58,6 +59,7 @@ def schema(
         "answer": Answer,
         "simulation": SimulationAnswer,
         "compare": CompareAnswer,
+        "frontier": FrontierAnswer,
     }
     if what not in models:
         raise InputError(f"schema {what!r} is not one of {', '.join(models)}")

@@ -12,6 +12,7 @@ from pdalloc.cli.common import (
     FleetOpt,
     JsonOpt,
     OutOpt,
+    OwnedOpt,
     ReplicationsOpt,
     RequestsOpt,
     ScenarioArg,
@@ -32,9 +33,7 @@ def plan(
     variant: VariantOpt = None,
     solver: Annotated[str, typer.Option(help=SOLVERS)] = "exact",
     set_: SetOpt = None,
-    owned: Annotated[
-        str | None, typer.Option(help="replicas owned already (free), as 3P4D or role/type=n,...")
-    ] = None,
+    owned: OwnedOpt = None,
     alternatives: Annotated[int, typer.Option(min=0, help="list the N next-cheapest fleets")] = 0,
     json: JsonOpt = None,
     out: OutOpt = None,

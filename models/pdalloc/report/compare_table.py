@@ -38,8 +38,7 @@ def print_compare(answer: CompareAnswer, console: Console | None = None) -> None
     from rich.console import Console
 
     out = console or Console()
-    title = f"{answer.title}, variant {answer.variant}" if answer.variant else answer.title
-    say(out, title, "bold")
+    say(out, heading(answer.title, answer.variant), "bold")
     demand = tokens_per_minute(answer.demand_tokens_per_minute)
     say(out, f"Demand {demand} ({answer.demand_requests_per_s:.4g} req/s). {_bound(answer)}")
     out.print(_solvers(answer.solvers))
@@ -52,6 +51,11 @@ def print_compare(answer: CompareAnswer, console: Console | None = None) -> None
         out.print(_simulated(answer.solvers, sign(out, "±", "+-")))
     for line in answer.warnings:
         say(out, f"Warning: {line}", "yellow")
+
+
+def heading(title: str, variant: str | None) -> str:
+    """Title and variant."""
+    return f"{title}, variant {variant}" if variant else title
 
 
 def _bound(answer: CompareAnswer) -> str:
