@@ -21,6 +21,8 @@ _WHERE = {
     "compare": "pdalloc.planning",
     "evaluate": "pdalloc.planning",
     "Simulation": "pdalloc.planning",
+    "explain": "pdalloc.planning",
+    "frontier": "pdalloc.planning",
     "load_scenario": "pdalloc.scenario",
     "plan": "pdalloc.planning",
     "scenario_from_mapping": "pdalloc.scenario",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import typer
 
 from pdalloc.cli.common import NamesSolvers
-from pdalloc.cli.comparisons import compare, frontier
+from pdalloc.cli.comparisons import compare, explain, frontier
 from pdalloc.cli.lookups import catalog, check, schema
 from pdalloc.cli.plans import evaluate, plan, simulate
 from pdalloc.errors import PdallocError
@@ -24,7 +24,7 @@ app = typer.Typer(
     help="How many prefill and decode replicas of which GPU, at least cost, within the SLOs.",
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(plan, evaluate, compare, frontier),
+    *(plan, evaluate, compare, frontier, explain),
     *(simulate, check, catalog, schema),
 )
 for command in COMMANDS:

@@ -117,6 +117,33 @@ def frontier(
         fail("infeasible: no fleet keeps every SLO anywhere in this range")
 
 
+def explain(
+    scenario: ScenarioArg,
+    fleet: Annotated[
+        str | None,
+        typer.Option(help="3P4D, or prefill/h200x8=3,decode/h200x8=4 [default: the cheapest]"),
+    ] = None,
+    variant: VariantOpt = None,
+    set_: SetOpt = None,
+    owned: OwnedOpt = None,
+    json: JsonOpt = None,
+) -> None:
+    """Say why this fleet: what binds, what each SLO costs, and what it leans on."""
+    from pdalloc.planning.explain import explain as run
+    from pdalloc.report.explain_table import print_explanation
+    from pdalloc.report.progress import bar
+
+    check_outputs(json, None)
+    loaded = load(scenario, variant, set_, owned)
+    with bar("explaining", enabled=True) as progress:
+        answer = run(loaded, fleet, progress)
+    _print_or_json(json, answer.to_json(), lambda: print_explanation(answer))
+    if answer.interrupted:
+        raise typer.Exit(130)
+    if answer.fleet is None:
+        fail(f"infeasible: {answer.reason}")
+
+
 def value_of(scenario: Scenario, over: str, text: str | None, where: str) -> float | None:
     """A bound in seconds, or a demand in requests/s, from its words."""
     from pdalloc.units import parse_quantity

@@ -40,7 +40,7 @@ def catalog(
 
 def schema(
     what: Annotated[
-        str, typer.Argument(help="scenario, answer, simulation, compare or frontier")
+        str, typer.Argument(help="scenario, answer, simulation, compare, frontier or explain")
     ] = "scenario",
 ) -> None:
     """Print the JSON Schema of scenario files, or of what a command answers."""
@@ -50,6 +50,7 @@ def schema(
 
     from pdalloc.planning.answer import Answer
     from pdalloc.planning.compare import CompareAnswer
+    from pdalloc.planning.explain_answer import ExplainAnswer
     from pdalloc.planning.frontier_answer import FrontierAnswer
     from pdalloc.planning.simulation_answer import SimulationAnswer
     from pdalloc.scenario.schema import ScenarioSpec
@@ -60,6 +61,7 @@ def schema(
         "simulation": SimulationAnswer,
         "compare": CompareAnswer,
         "frontier": FrontierAnswer,
+        "explain": ExplainAnswer,
     }
     if what not in models:
         raise InputError(f"schema {what!r} is not one of {', '.join(models)}")
