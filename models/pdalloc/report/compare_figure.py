@@ -40,17 +40,18 @@ def compare_figure(answer: CompareAnswer) -> Any:
 def _costs(axes: Any, answer: CompareAnswer) -> None:
     rows = answer.solvers
     most = max((row.cost_usd_per_hour or 0.0 for row in rows), default=0.0) or 1.0
+    paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    look: dict[str, Any] = {"va": "center", "fontsize": 6.5, "bbox": paper}
     for i, row in enumerate(rows):
         if row.fleet is None or row.cost_usd_per_hour is None:
             words = "refuses this problem" if row.status == "refused" else "finds no fleet"
-            axes.text(0.01 * most, i, words, va="center", color=style.GREY, fontsize=6.5)
+            axes.text(0.01 * most, i, words, color=style.GREY, **look)
             continue
         cost, broken = row.cost_usd_per_hour, row.status == "breaks"
         fill = {"facecolor": "none", "hatch": "////", "lw": 0.8} if broken else {"lw": 0}
         colour = COLOURS[row.status]
         axes.barh(i, cost, height=0.66, **({"color": colour} | fill | {"edgecolor": colour}))
-        paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-        axes.text(cost + 0.016 * most, i, _label(row), va="center", fontsize=6.5, bbox=paper)
+        axes.text(cost + 0.016 * most, i, _label(row), **look)
     if answer.bound_usd_per_hour is not None:
         axes.axvline(answer.bound_usd_per_hour, color=style.BLACK, lw=0.8, ls=(0, (5, 3)))
     axes.set_xlim(0.0, 1.32 * most)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from typing import TYPE_CHECKING
 
 from pdalloc.planning.answer import SloAnswer
@@ -123,7 +124,7 @@ def name_of(slo: SloAnswer) -> str:
 def iteration(row: SolverAnswer) -> str:
     """The rounds of an iteration in a sentence."""
     d = row.details
-    path = " -> ".join(str(d["path"]).split())
+    path = " -> ".join(name for name, _ in itertools.groupby(str(d["path"]).split()))
     failed = f"{d['failures']:.0f} of whose fleets broke an SLO"
     return f"{row.solver}: {d['ended']} after {d['rounds']:.0f} rounds, {failed}: {path}"
 

@@ -55,7 +55,7 @@ class FixedPoint:
         """Where the iteration ends; ``alternatives`` is ignored.
 
         Details: ``rounds``, ``failures`` (rounds whose fleet, rounded up, breaks an SLO),
-        ``ended`` and the ``path`` of fleets.
+        ``ended`` and the ``path`` of fleets, round by round.
         """
         chosen = one_type_each(problem)
         if chosen is None:
@@ -69,7 +69,7 @@ class FixedPoint:
             "rounds": float(len(path) - 1),
             "failures": float(sum(not point.keeps for point in path[1:])),
             "ended": ended,
-            "path": " ".join(_without_repeats([point.xpyd for point in path])),
+            "path": " ".join(point.xpyd for point in path),
         }
         return judged(problem, self.name, fleet, details)
 
@@ -134,10 +134,6 @@ def _oscillates(path: list[Point]) -> bool:
         if a * b < 0.0 and b * c < 0.0:
             return True
     return False
-
-
-def _without_repeats(names: list[str]) -> list[str]:
-    return [name for i, name in enumerate(names) if i == 0 or name != names[i - 1]]
 
 
 SOLVER = FixedPoint()
