@@ -286,6 +286,28 @@ def test_demand_is_drawn_in_tokens_a_minute(queue: Scenario) -> None:
     assert axis_words(found) == "demand" and "value_requests_per_s" in frontier_csv(found)
 
 
+def test_mixed_roles_are_counted_by_type(made) -> None:
+    """``2+1P1D`` where two types prefill somewhere, and which is which in a corner."""
+    slow = made.replica("slow", gpu="a100", roles=["prefill"])
+    slow["service"] = {**slow["service"], "prefill": {"throughput": "4000 token/s"}}
+    chat = made.chat(rate="23 req/s", output="2 tokens")
+    scenario = made.question(made.replica("fast"), slow, traffic=[chat])
+    for over in ("ttft", "demand"):
+        drawn = frontier_figure(frontier_answer(frontier(scenario, over, points=3)))
+        texts = [text.get_text() for text in drawn.axes[0].texts]
+        assert "P: fast + slow" in texts
+        assert any("+" in text and text.endswith("P1D") for text in texts)
+
+
+def test_near_costs_are_shown_without_the_zero(answer: FrontierAnswer) -> None:
+    """From 4 + 1 to 5 + 1 replicas; over the whole range down to nothing, with it."""
+    near = [p for p in answer.points if p.value > 0.4]
+    close = answer.model_copy(update={"points": near})
+    assert frontier_figure(close).axes[0].get_ylim()[0] > 0.0
+    assert frontier_figure(answer).axes[0].get_ylim()[0] == 0.0
+    assert len(frontier_figure(close).axes[0].get_xticks()) >= 4
+
+
 def test_a_frontier_of_nothing_can_still_be_shown(answer: FrontierAnswer) -> None:
     none = [p for p in answer.points if p.fleet is None]
     for points in ([], none[:1], none):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from pdalloc.fleet import ROLES
 from pdalloc.planning.frontier import DEMAND
 from pdalloc.planning.frontier_answer import FrontierAnswer, Stretch
 from pdalloc.report import style
 from pdalloc.report.frontier_table import axis_words
 
 WIDTH, HEIGHT = style.PAGE_WIDTH * 0.72, 2.9
-TICKS = (1, 2, 3, 5, 7)
+TICKS = ((1, 2, 5), (1, 2, 3, 5, 7), (*range(10, 20), *range(20, 100, 5)), tuple(range(10, 100)))
+"""Mantissas of the ticks of a logarithmic axis, coarse to fine."""
+FEW_TICKS = 4
+NEAR = 0.5
+"""Costs whose least exceeds this share of the greatest are shown without the zero."""
 
 
 def frontier_figure(answer: FrontierAnswer) -> Any:
@@ -27,7 +33,7 @@ def frontier_figure(answer: FrontierAnswer) -> Any:
             axes.set_xscale("log")
         axes.set_xlim(x[0], x[-1] if len(x) > 1 else x[0] * 1.1)
         known = y[np.isfinite(y)]
-        axes.set_ylim(0.0, 1.12 * known.max() if known.size else 1.0)
+        axes.set_ylim(*_cost_limits(known))
         _log_ticks(axes, answer)
         _no_fleet(axes, answer, scale)
         axes.set_xlabel(f"{axis_words(answer)} ({unit})")
@@ -45,13 +51,27 @@ def _unit(answer: FrontierAnswer) -> tuple[float, str]:
     return per_minute / (1e6 if large else 1e3), "Mtoken/min" if large else "ktoken/min"
 
 
+def _cost_limits(costs: np.ndarray) -> tuple[float, float]:
+    """Ends of the cost axis: from zero, unless the costs are all near each other."""
+    if not costs.size:
+        return 0.0, 1.0
+    low, high = float(costs.min()), float(costs.max())
+    if high > 0.0 and low > NEAR * high and high > low:
+        return low - 0.35 * (high - low), high + 0.15 * (high - low)
+    return 0.0, 1.12 * high or 1.0
+
+
 def _log_ticks(axes: Any, answer: FrontierAnswer) -> None:
     if answer.over == DEMAND:
         return
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     low, high = axes.get_xlim()
-    places = [d * 10.0**k for k in range(-3, 6) for d in TICKS if low <= d * 10.0**k <= high]
+    for mantissas in TICKS:
+        places = sorted({m * 10.0**k for m in mantissas for k in range(-4, 6)})
+        places = [x for x in places if low * (1.0 - 1e-9) <= x <= high * (1.0 + 1e-9)]
+        if len(places) >= FEW_TICKS:
+            break
     axes.xaxis.set_major_locator(FixedLocator(places))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -76,12 +96,21 @@ def _labels(axes: Any, answer: FrontierAnswer, scale: float) -> None:
     here = answer.here * scale
     if own is not None:
         cost = own.point.cost_usd_per_hour or 0.0
-        axes.plot([here, here], [0.0, cost], color=style.VERMILLION, lw=0.8, ls=":", zorder=2)
+        axes.plot(
+            [here, here],
+            [axes.get_ylim()[0], cost],
+            color=style.VERMILLION,
+            lw=0.8,
+            ls=":",
+            zorder=2,
+        )
         axes.plot(here, cost, "o", color=style.VERMILLION, ms=4, zorder=4, clip_on=False)
+    name = _names(answer)
+    _name_types(axes, answer)
     style.settle(axes.figure)
     space = style.LabelSpace(axes)
     if own is not None:
-        words = f"{own.point.xpyd}, {own.point.cost_usd_per_hour:,.2f} USD/h"
+        words = f"{name(own)}, {own.point.cost_usd_per_hour:,.2f} USD/h"
         spots: list[tuple[float, float]] = [(6, -10), (-6, -10), (6, -24), (-6, -24), (6, 8)]
         space.place(words, here, cost, spots, force=True, color=style.VERMILLION, fontsize=7.0)
     for stretch in sorted(answer.stretches, key=lambda s: -_width(axes, s, scale)):
@@ -89,7 +118,42 @@ def _labels(axes: Any, answer: FrontierAnswer, scale: float) -> None:
             continue
         x, y = stretch.start * scale, stretch.point.cost_usd_per_hour
         near: list[tuple[float, float]] = [(3, 2.5), (3, -2.5), (-3, -2.5), (-3, 2.5)]
-        space.place(str(stretch.point.xpyd), x, y, near, fontsize=6.5)
+        space.place(name(stretch), x, y, near, fontsize=6.5)
+
+
+def _pools(answer: FrontierAnswer) -> list[str]:
+    """Every pool of any fleet, as ``prefill/h200x8``, sorted."""
+    labels = [label for p in answer.points for label in (p.fleet or "").split(",")]
+    return sorted({label.split("=")[0] for label in labels if label})
+
+
+def _name_types(axes: Any, answer: FrontierAnswer) -> None:
+    """Which types the counts of a mixed role belong to, in the corner that the curve leaves."""
+    lines = []
+    for role in ROLES:
+        types = [pool.split("/")[1] for pool in _pools(answer) if pool.startswith(role)]
+        if len(types) > 1:
+            lines.append(f"{role[0].upper()}: {' + '.join(types)}")
+    height, side = (0.02, "bottom") if answer.over == DEMAND else (0.99, "top")
+    axes.text(
+        0.99, height, "\n".join(lines), transform=axes.transAxes, ha="right", va=side,
+        color=style.GREY, fontsize=6.5,
+    )  # fmt: skip
+
+
+def _names(answer: FrontierAnswer) -> Callable[[Stretch], str]:
+    """How a stretch's fleet is called: 3P4D, or 2+7P13D where a role mixes types anywhere."""
+    pools = _pools(answer)
+
+    def name(stretch: Stretch) -> str:
+        counts = dict(part.split("=") for part in str(stretch.point.fleet).split(","))
+        each = (
+            "+".join(counts.get(pool, "0") for pool in pools if pool.startswith(role))
+            for role in ROLES
+        )
+        return "{}P{}D".format(*each)
+
+    return name
 
 
 def _own(answer: FrontierAnswer) -> Stretch | None:
