@@ -190,7 +190,7 @@ class _Explainer:
         counts = self.fleet.counts
         counts[role, replica_type] += change
         fleet = Fleet.of(counts)
-        allocation = _given(self.problem, fleet)
+        allocation, check = _given(self.problem, fleet), certify(self.problem, fleet)
         answer = answer_of(self.scenario, self.problem, allocation, SEED, with_margins=False)
         return ChangeAnswer(
             role=role,
@@ -200,7 +200,7 @@ class _Explainer:
             xpyd=fleet.xpyd,
             cost_usd_per_hour=self.problem.cost(fleet),
             allowed=not resource_violations(self.problem, fleet),
-            keeps=all(slo.kept for slo in answer.slos),
+            keeps=all(c.kept for c in check.slos),
             slos=answer.slos,
         )
 
