@@ -102,7 +102,7 @@ def test_the_price_of_a_tpot_bound(made) -> None:
     problem = scenario.problem()
     prefill, decode = problem.in_role(PREFILL)[0], problem.in_role(DECODE)[0]
     load, s, tau = 7.0 * 40.0 * made.PER_REQUEST, made.STEP + made.PER_REQUEST, 14e-3
-    found = price_of_bound(problem, prefill, decode, scenario.slos[0])
+    found = price_of_bound(scenario, prefill, decode, scenario.slos[0])
     assert found == pytest.approx(-USD * load * s / (tau - s) ** 2, rel=0.02)
 
 

@@ -9,7 +9,6 @@ from typing import Literal
 from pdalloc.allocation.certify import certify, resource_violations
 from pdalloc.allocation.problem import Allocation, AllocationProblem, Option
 from pdalloc.allocation.solvers import solver_named
-from pdalloc.capacity import Capacity
 from pdalloc.fleet import ROLES, Fleet, Role, parse_fleet
 from pdalloc.planning.answer import Answer, SloAnswer
 from pdalloc.planning.assembly import answer_of
@@ -154,7 +153,7 @@ class _Explainer:
         prefill, decode = (self.main_option(role) for role in ROLES)
         price = None
         if prefill is not None and decode is not None:
-            price = price_of_bound(self.problem, prefill, decode, slo)
+            price = price_of_bound(self.scenario, prefill, decode, slo)
         return SloExplained(
             slo=answer,
             slack=None if answer.predicted_s is None else 1.0 - answer.predicted_s / slo.bound,
@@ -168,8 +167,7 @@ class _Explainer:
         """The optimum with another bound of ``slo``, or without it."""
         changed = () if bound is None else (replace(slo, bound=bound),)
         slos = (*(s for s in self.scenario.slos if s != slo), *changed)
-        capacity = Capacity(self.scenario.system, slos)
-        found = solver_named("exact").solve(replace(self.problem, capacity=capacity))
+        found = solver_named("exact").solve(replace(self.scenario, slos=slos).problem())
         works = found.status != "infeasible"
         return BoundCost(
             bound_s=bound,
@@ -206,7 +204,7 @@ class _Explainer:
 
     def assumptions(self) -> list[AssumptionAnswer]:
         """What breaks an SLO first."""
-        return [_assumption(a) for a in assumptions(self.problem, self.fleet)]
+        return [_assumption(a) for a in assumptions(self.scenario, self.fleet)]
 
     def prices(self) -> list[AssumptionAnswer]:
         """What moves the cheapest fleet; only of the cheapest one itself."""

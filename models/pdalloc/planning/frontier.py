@@ -155,7 +155,7 @@ def frontier(
     check_apart(scenario)
     axis = axis_of(scenario, over)
     values = grid(axis, low, high, points)
-    sweep = _Sweep(scenario, axis, Capacity(scenario.system, scenario.slos))
+    sweep = _Sweep(scenario, axis, scenario.problem().capacity)
     solved, corners, interrupted = list[FrontierPoint](), list[FrontierPoint](), False
     total = 2 * len(values) - 1
     try:

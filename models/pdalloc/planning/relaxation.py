@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pdalloc.allocation.problem import AllocationProblem, Option
-from pdalloc.capacity import Capacity
 from pdalloc.errors import UnstableError
 from pdalloc.fleet import DECODE, PREFILL
+from pdalloc.scenario import Scenario
 from pdalloc.slo.objective import Slo
 
 STEP = 0.01
@@ -77,9 +77,7 @@ def _at(
     return Relaxed(x, y, x * prefill.usd_per_hour + y * decode.usd_per_hour)
 
 
-def price_of_bound(
-    problem: AllocationProblem, prefill: Option, decode: Option, slo: Slo
-) -> float | None:
+def price_of_bound(scenario: Scenario, prefill: Option, decode: Option, slo: Slo) -> float | None:
     """d cost/d bound of the relaxation, USD/hour per second, by a central difference of STEP.
 
     Negative: a longer bound saves. One-sided where the tighter bound cannot be kept; None
@@ -87,9 +85,8 @@ def price_of_bound(
     """
 
     def at(bound: float) -> Relaxed | None:
-        slos = tuple(replace(s, bound=bound) if s == slo else s for s in problem.capacity.slos)
-        changed = replace(problem, capacity=Capacity(problem.capacity.system, slos))
-        return relaxed(changed, prefill, decode)
+        slos = tuple(replace(s, bound=bound) if s == slo else s for s in scenario.slos)
+        return relaxed(replace(scenario, slos=slos).problem(), prefill, decode)
 
     here = at(slo.bound)
     tight, loose = at(slo.bound * (1.0 - STEP)), at(slo.bound * (1.0 + STEP))

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pdalloc.allocation.certify import certify
 from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.allocation.solvers import solver_named
-from pdalloc.capacity import Capacity
 from pdalloc.errors import InputError
 from pdalloc.fleet import Fleet
 from pdalloc.planning import margins
+from pdalloc.scenario import Scenario
 from pdalloc.system import System
 from pdalloc.workload.traffic import Workload
 
@@ -37,19 +37,18 @@ class Assumption:
     effect: str
 
 
-def assumptions(problem: AllocationProblem, fleet: Fleet) -> list[Assumption]:
+def assumptions(scenario: Scenario, fleet: Fleet) -> list[Assumption]:
     """Speed, lengths, demand and bursts, and what breaks first; the least margin first."""
-    found = [_margin(name, changed, fleet) for name, changed in _changes(problem).items()]
+    found = [_margin(name, changed, fleet) for name, changed in _changes(scenario).items()]
     return sorted(found, key=lambda a: math.inf if a.margin is None else abs(a.margin))
 
 
-def _changes(problem: AllocationProblem) -> dict[str, Changed]:
+def _changes(scenario: Scenario) -> dict[str, Changed]:
     """By name: the problem when something is ``factor`` times as great."""
-    capacity = problem.capacity
-    system = capacity.system
+    problem, system = scenario.problem(), scenario.system
 
     def on(changed: System) -> AllocationProblem:
-        return replace(problem, capacity=Capacity(changed, capacity.slos))
+        return replace(scenario, system=changed).problem()
 
     changes: dict[str, Changed] = {
         "demand": lambda f: replace(problem, demand=f * problem.demand),
