@@ -23,9 +23,16 @@ from pdalloc.version import provenance
 
 
 def answer_of(
-    scenario: Scenario, problem: AllocationProblem, allocation: Allocation, seed: int
+    scenario: Scenario,
+    problem: AllocationProblem,
+    allocation: Allocation,
+    seed: int,
+    with_margins: bool = True,
 ) -> Answer:
-    """What ``allocation`` comes to by prediction, which has the last word on its SLOs."""
+    """What ``allocation`` comes to by prediction, which has the last word on its SLOs.
+
+    Margins take most of the time; without them the most demand is not known either.
+    """
     fleet = allocation.fleet
     check = certify(problem, fleet) if fleet.pools else None
     capacity, demand = problem.capacity, problem.demand
@@ -33,7 +40,7 @@ def answer_of(
     gpus = problem.gpus(fleet)
     total = sum(gpus.values())
     served = check is not None and all(fleet.in_role(role) for role in ROLES)
-    margin = _margin(capacity, fleet, demand) if served else None
+    margin = _margin(capacity, fleet, demand) if served and with_margins else None
     cost = allocation.cost
     status, reason = allocation.status, allocation.reason
     if status != "infeasible" and check is not None and not check.certified:

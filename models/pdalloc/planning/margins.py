@@ -30,14 +30,14 @@ def demand_margin(capacity: Capacity, fleet: Fleet, demand: float) -> float | No
 
 def prefill_margin(capacity: Capacity, fleet: Fleet, demand: float) -> float | None:
     """Relative slow-down of every prefill the fleet survives."""
-    return _greatest_change(
+    return greatest_change(
         lambda f: fits(capacity.under(capacity.system.slowed(prefill=f)), fleet, demand)
     )
 
 
 def decode_margin(capacity: Capacity, fleet: Fleet, demand: float) -> float | None:
     """Relative slow-down of every decode step the fleet survives."""
-    return _greatest_change(
+    return greatest_change(
         lambda f: fits(capacity.under(capacity.system.slowed(decode=f)), fleet, demand)
     )
 
@@ -50,10 +50,10 @@ def output_margin(capacity: Capacity, fleet: Fleet, demand: float) -> float | No
         longer = system.with_workload(system.workload.with_longer_outputs(factor))
         return fits(capacity.under(longer), fleet, demand)
 
-    return _greatest_change(holds)
+    return greatest_change(holds)
 
 
-def _greatest_change(holds: Callable[[float], bool]) -> float | None:
+def greatest_change(holds: Callable[[float], bool]) -> float | None:
     """Greatest relative change x in [LEAST, MOST] with ``holds(1 + x)``; None when none."""
     if holds(1.0 + MOST):
         return MOST

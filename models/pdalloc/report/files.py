@@ -81,6 +81,15 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
     _replace(contents)
 
 
+def fill_folder(out: Path, contents: Mapping[str, bytes]) -> None:
+    """Make folder ``out`` where it is not there, and write these files into it, or none.
+
+    Raises InputError when it cannot be made or one cannot be written.
+    """
+    _make_folder(out)
+    _replace({out / name: content for name, content in contents.items()})
+
+
 def _make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
