@@ -249,7 +249,10 @@ class _Tpot:
         self.shape, self.size = (deviation / size) ** 2, size
         self.rising: NDArray[np.bool_] = scales >= 0.0
         self.end = means - np.where(self.rising, 1.0, -1.0) * self.shape * size
-        self.most = np.maximum(d.law.greatest_step * ratio, means)
+        greatest, most = d.law.greatest_step, np.where(ratio > 0.0, math.inf, 0.0)
+        if math.isfinite(greatest):
+            most = greatest * ratio
+        self.most = np.maximum(most, means)
 
     def below(self, seconds: Array) -> Array:
         """P(TPOT without entry <= ``seconds`` | request); (n,)."""

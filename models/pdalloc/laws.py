@@ -15,6 +15,7 @@ claims", eq. (12) - the method of local moment matching with one moment.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pdalloc.errors import InputError
+from pdalloc.errors import InputError, UnsupportedError
 
 Array = NDArray[np.float64]
 
@@ -95,6 +96,8 @@ class Law(ABC):
         for _ in range(MOST_GRIDS):
             step = horizon / (LATTICE_POINTS - 1)
             cdf = np.cumsum(self.lattice(step, LATTICE_POINTS))
+            if math.isnan(cdf[-1]):
+                raise UnsupportedError("a delay law has no numbers (NaN); simulate this question")
             i = int(np.searchsorted(cdf, p))
             if i >= LATTICE_POINTS:  # the answer lies beyond the horizon
                 horizon *= 2.0

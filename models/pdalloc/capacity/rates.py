@@ -96,7 +96,7 @@ class Rates:
     @property
     def first_token_spans(self) -> bool:
         """Whether an SLO on TTFT sees decode's load."""
-        return self.system.first_token == "decode" and any("ttft" in s.limits for s in self.slos)
+        return "ttft" in self.decided_by(DECODE) and any("ttft" in s.limits for s in self.slos)
 
     @property
     def coupled(self) -> bool:
@@ -106,6 +106,12 @@ class Rates:
     def spans(self, slo: Objective) -> bool:
         """Whether the load of either role changes ``slo``."""
         return all(self.decided_by(role) & slo.limits.keys() for role in ROLES)
+
+    @property
+    def links_carry_all(self) -> bool:
+        """Whether a shared link carries what all prefill replicas send, and so sees the demand."""
+        network = self.options.network
+        return network is not None and network.sharing != "none" and network.scope != "replica"
 
     def pooled(self, role: Role) -> bool:
         """Whether what a replica of ``role`` admits depends on how many its pool has."""
@@ -122,15 +128,22 @@ class Rates:
 
     def decided_by(self, role: Role) -> frozenset[str]:
         """The metrics that the load of ``role`` changes."""
+        rule, network = self.system.first_token, self.options.network
         if role == PREFILL:
-            return frozenset({"ttft", "e2e"})
-        first = {"ttft"} if self.system.first_token == "decode" else set()
+            shared = network is not None and network.sharing != "none" and rule == "prefill"
+            return frozenset({"ttft", "e2e"} | ({"tpot", "itl"} if shared else set()))
+        waits = rule == "transfer" and self.options.kv is not None
+        first = {"ttft"} if rule == "decode" or waits else set()
         return frozenset({"tpot", "itl", "e2e"} | first)
 
     def slack(
         self, p: PrefillState, d: DecodeState, metrics: frozenset[str] = EVERY_METRIC
     ) -> float:
-        """Least relative room 1 - predicted/bound over the SLOs; negative when one breaks."""
+        """Least relative room 1 - predicted/bound over the SLOs; negative when one breaks.
+
+        Raises UnstableError where a shared link is full.
+        """
+        self.predictor.transfers.shared(p, d.replica_type)
         room = [
             slo.room(self.value(slo, i, p, d))
             for slo, i in self.slo_classes

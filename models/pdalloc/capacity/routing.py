@@ -254,7 +254,7 @@ class Capacity(Rates):
 
 def demand_limit(capacity: Capacity, fleet: Fleet, most: float) -> float:
     """Greatest demand in requests/s, up to ``most``, that ``fleet`` serves within its SLOs."""
-    if not capacity.coupled:
+    if not (capacity.coupled or capacity.links_carry_all):
         types = capacity.system.replica_types
         admits = {PREFILL: 0.0, DECODE: 0.0}
         for pool in fleet.pools:
@@ -264,7 +264,11 @@ def demand_limit(capacity: Capacity, fleet: Fleet, most: float) -> float:
         return min(most, *admits.values())
 
     def fits(demand: float) -> bool:
-        return capacity.route(fleet, demand) is not None
+        at = capacity
+        if capacity.links_carry_all:
+            system = capacity.system
+            at = capacity.under(system.with_workload(system.workload.scaled(demand)))
+        return at.route(fleet, demand) is not None
 
     low, high = 0.0, most
     if fits(most):

@@ -18,7 +18,7 @@ other rules a pool is one station whose law depends on how many replicas it has.
 - 1) (thinning; Cox 1962, "Renewal Theory", section 8.5). Decode gets what leaves prefill: where
 the prefill pools are known (:func:`.predict`), as :mod:`pdalloc.queueing.departures` has it, but
 never more irregular than what came; where they are not yet (:mod:`pdalloc.capacity`), as it came.
-So a plan is never more hopeful than the prediction of its fleet.
+A fleet that its own prediction then finds short is planned again (:mod:`pdalloc.planning.plan`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pdalloc.errors import InputError, located
+from pdalloc.errors import InputError, UnstableError, located
 from pdalloc.fleet import DECODE, PREFILL
 from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture, StopLossLaw, constant, total
 from pdalloc.prediction.spread import NOISY_CELLS, SPREAD_CELLS, KnownMean, Stretched, spread
@@ -40,6 +40,7 @@ from pdalloc.queueing.decode import DecodeLaw, DecodeStation, DecodeWork, decode
 from pdalloc.queueing.decode.memory import Space
 from pdalloc.queueing.decode.memory_law import MemoryLaw, MemoryStation
 from pdalloc.queueing.decode.multi_token import OneToken, TokensPerStep, tokens_per_step
+from pdalloc.queueing.decode.operating import OperatingPoint
 from pdalloc.queueing.delay_laws import delay_law
 from pdalloc.queueing.departures import Leaving, Stream, renewal_spectrum, served
 from pdalloc.queueing.service import Service
@@ -48,6 +49,9 @@ from pdalloc.queueing.thinned import thinned_wait
 from pdalloc.simulation.options import PLAIN, Network, SimulationOptions
 from pdalloc.system import ReplicaType, System
 from pdalloc.workload.traffic import RequestMix
+
+REACH = 2.0
+"""Standard deviations of the wait within which its echo grows with it."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +282,20 @@ class Predictor:
         share = d.rate / self.system.workload.rate
         leaving = Leaving(p.station, 1.0)
         found = d.law.echo(steps, lambda frequency: share * leaving.echo(frequency))
-        return np.maximum(found, 0.0)
+        return np.clip(found, 0.0, self._most_echo(p, d))
+
+    def _most_echo(self, p: PrefillState, d: DecodeState) -> float:
+        """Prefill gives out no more than its capacity: what that makes of a step, in reach of W.
+
+        A wait REACH standard deviations beyond its mean has at most the fluid step at that rate.
+        """
+        station = d.law.station
+        try:
+            fullest = OperatingPoint(station.at(station.rate / p.utilisation)).step
+        except UnstableError:
+            return math.inf
+        width = REACH * math.sqrt(p.wait.variance)
+        return max(fullest - d.law.mean_step, 0.0) / max(width, 1e-300)
 
     def _itl(self, mix: RequestMix, p: PrefillState, d: DecodeState) -> Law:
         """Token-weighted: under ``prefill`` and ``transfer`` first gaps hold the entry too."""

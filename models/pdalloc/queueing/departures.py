@@ -70,7 +70,7 @@ def renewal_spectrum(rate: float, scv: float, every: int = 1) -> Spectrum:
         low = frequency * max(every, scv) < LOW * rate
         phi = np.where(low, 0.0, phi)
         values: Array = np.where(low, scv / every, ((1.0 + phi) / (1.0 - phi)).real)
-        return values
+        return np.maximum(values, 0.0)
 
     return spectrum
 
@@ -135,7 +135,7 @@ class Leaving:
         a = arrival_scv / max(arrival_scv + station.service.scv, 1e-300)
         u = time / self._relaxation
         kept = kept_variance(u)
-        least = (a * kept + (1.0 - a) * (1.0 - kept)) ** 1.5
+        least = np.maximum(a * kept + (1.0 - a) * (1.0 - kept), 1e-12) ** 1.5
         queues = station.servers / together
         values: Array = -a * (2.0 * a - 1.0) * third(u) / (least * math.sqrt(queues))
         return values
@@ -152,9 +152,9 @@ class Leaving:
         if station.dispatch == "round_robin":
             reach = 1.0
         elif station.dispatch == "random":
-            reach += (1.0 - reach) * max(arrival_scv - 1.0, 0.0) / both
+            reach += (1.0 - reach) * max(arrival_scv - 1.0, 0.0) / max(both, 1e-300)
         square = self.memory(frequency) ** 2
-        kappa = (arrival_scv - station.service.scv) / both
+        kappa = (arrival_scv - station.service.scv) / max(both, 1e-300)
         values: Complex = reach * station.rate * (square + kappa * square.conj())
         return values
 
@@ -204,7 +204,9 @@ class Stream:
 
         def lean(time: Array) -> Array:
             whole = share * self.spectrum(1.0 / time)
-            values: Array = self.lean(time) * (whole / (1.0 - share + whole)) ** 1.5
+            both = 1.0 - share + whole
+            mine = np.divide(whole, both, out=np.ones_like(whole), where=both > 0.0)
+            values: Array = self.lean(time) * mine**1.5
             return values
 
         return Stream(thinned(self.spectrum, share), lean)

@@ -184,6 +184,7 @@ class Room:
     fits: Array
     blocks: Array
     seconds: Array
+    by_memory: float = 1.0
 
     @cached_property
     def saturated(self) -> Array:
@@ -225,7 +226,9 @@ class Room:
         asked = float(self.work.weight @ of.asked)
         smooth = float(values @ weights) / asked - 1.0
         admitted = float(self.blocks.sum())
-        if smooth <= 0.0 or len(self.fits) <= of.most:  # a batch limit comes first
+        if len(self.fits) <= of.most:  # a batch limit comes first: who waits for it fits
+            return self.by_memory
+        if smooth <= 0.0:
             return 1.0
         return min(max((1.0 - admitted) / admitted / smooth, 0.0), MOST_CROWDING)
 
@@ -254,9 +257,11 @@ def room(
     """Of a replica with ``step_time(batch)`` seconds and at most ``max_batch`` requests."""
     of = space.needs(work)
     fits, blocks = of.fitting(of.tokens - rate * space.moving)
+    by_memory = 1.0
     if len(fits) - 1 > max_batch:
         most = int(max_batch)
         fits, blocks = fits[: most + 1], blocks[: most + 1].copy()
+        by_memory = float(blocks[1:].sum()) / max(float(blocks[1:-1].sum() + fits[most]), 1e-300)
         blocks[most] = fits[most]
     blocks = blocks.copy()
     blocks[0] = 0.0  # an empty replica takes anyone
@@ -264,7 +269,7 @@ def room(
         blocks[min(1, len(blocks) - 1)] = 1.0
     sizes = np.arange(len(fits), dtype=float)
     seconds = step_time(np.maximum(sizes, 1.0))
-    return Room(work, space, rate, sizes, fits, blocks, seconds)
+    return Room(work, space, rate, sizes, fits, blocks, seconds, by_memory)
 
 
 def memory_slots(work: DecodeWork, tokens: float, reserve: Reserve = "context") -> float:
