@@ -112,10 +112,41 @@ def test_the_dual_never_exceeds_a_cost(grid: int) -> None:
         suffix, least = np.empty((len(t.role), int(top.max()) + 1)), np.empty(t.blocks)
         prices = rng.uniform(0.0, 30.0, 2)
         knapsacks(
-            prices, t.role, t.gpus, t.admits, t.usd, t.start, np.zeros_like(t.most), t.most,
-            coarse, top, suffix, least,
+            prices, t.role, t.gpus, t.admits, t.usd, t.affine, t.start,
+            np.zeros_like(t.most), t.most, coarse, top, suffix, least,
         )  # fmt: skip
         assert least.sum() + prices @ NEED <= least_cost(t) + 1e-9
+
+
+def test_affine_tables_take_a_shorter_way_to_the_same_knapsacks() -> None:
+    """The window minimum equals the plain one, for every range of counts and every stock."""
+    rng = np.random.default_rng(5)
+    for seed in range(60):
+        t = random_tables(seed, "linear")
+        low = rng.integers(0, t.most + 1)
+        prices, grid, top = rng.uniform(0.0, 30.0, 2), np.ones(t.blocks, np.int64), t.stock
+        found = []
+        for affine in (t.affine, np.zeros_like(t.affine)):
+            suffix, least = np.zeros((len(t.role), int(top.max()) + 1)), np.empty(t.blocks)
+            knapsacks(
+                prices, t.role, t.gpus, t.admits, t.usd, affine, t.start,
+                low, t.most, grid, top, suffix, least,
+            )  # fmt: skip
+            found.append(least)
+        assert found[0] == pytest.approx(found[1], abs=1e-9)
+
+
+def test_only_tables_of_equal_steps_are_affine() -> None:
+    steps = {"linear": 0, "pooled": 0}
+    for kind in steps:
+        for seed in range(20):
+            t = random_tables(seed, kind)
+            for i in np.flatnonzero(t.affine):
+                shares = np.diff(t.admits[i, : t.most[i] + 1])
+                assert t.most[i] <= 1 or shares == pytest.approx(shares[0])
+                assert t.most[i] <= 1 or t.options[i].owned in (0,) or t.usd[i, t.most[i]] == 0.0
+                steps[kind] += int(t.most[i] > 1)
+    assert steps["linear"] > 20 and steps["pooled"] == 0
 
 
 def test_the_highest_point_of_planes_is_the_linear_programs() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,9 @@ class LinearData:
     """Arrays aligned with ``options``, shape (n,).
 
     ``share`` of the demand per replica; ``usd`` per bought replica and hour; ``gpus`` per
-    replica; ``owned`` and ``most`` replicas; at most ``ceiling`` replicas are bought.
+    replica; ``owned`` and ``most`` replicas; at most ``ceiling`` replicas are bought. ``sizes``:
+    shares of the demand that pools of 0, 1, ... replicas admit, by option, where replicas share
+    a queue; their ``share`` is not used.
     """
 
     options: tuple[Option, ...]
@@ -69,6 +71,7 @@ class LinearData:
     ceiling: Array
     stock: Mapping[str, int]
     cuts: tuple[Cut, ...] = ()
+    sizes: Mapping[int, Array] = field(default_factory=dict)
 
     @property
     def labels(self) -> list[str]:
@@ -82,6 +85,14 @@ class LinearData:
     def on_gpu(self, gpu: str) -> list[int]:
         """Indices of the options on ``gpu``."""
         return [i for i, o in enumerate(self.options) if o.gpu == gpu]
+
+    def apart(self, role: Role) -> list[int]:
+        """Indices of the options of ``role`` whose replicas do not share a queue."""
+        return [i for i in self.members(role) if i not in self.sizes]
+
+    def pooled(self, role: Role) -> list[int]:
+        """Indices of the options of ``role`` whose replicas share one."""
+        return [i for i in self.members(role) if i in self.sizes]
 
     @property
     def limited(self) -> list[int]:

@@ -24,13 +24,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from pdalloc.allocation.covers import MOST_REPLICAS, SHORTFALL, covers
 from pdalloc.allocation.infeasibility import explain_infeasible
-from pdalloc.allocation.linear import COVERED, LEEWAY, solve_by_highs
+from pdalloc.allocation.linear import LEEWAY, solve_by_highs
 from pdalloc.allocation.problem import Allocation, AllocationProblem, Option, infeasible
-from pdalloc.allocation.tables import cheapest, linear_tables
+from pdalloc.allocation.tables import solve_by_tables
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet, Role
 
@@ -75,7 +73,7 @@ class ExactSearch:
 
         Raises UnsupportedError when the search grows beyond MOST_DECODE_FLEETS.
         """
-        if problem.capacity.linear and alternatives == 0:
+        if not problem.capacity.coupled and alternatives == 0:
             settled = self._uncoupled(problem)
             if settled is not None:
                 return settled
@@ -115,16 +113,16 @@ class ExactSearch:
 
     def _uncoupled(self, problem: AllocationProblem) -> Allocation | None:
         """The cheapest fleet by capacity tables, else by HiGHS; None where neither can tell."""
-        few = all(len(problem.in_role(role)) <= FEW for role in ROLES)
+        linear = problem.capacity.linear
+        few = linear and all(len(problem.in_role(role)) <= FEW for role in ROLES)
         fleet = _apart(problem) if few else None
-        t = linear_tables(problem) if fleet is None else None
-        if t is not None:
-            proof = cheapest(t, np.full(len(ROLES), COVERED))
-            if proof.settled and proof.counts is None:
+        found = solve_by_tables(problem) if fleet is None else None
+        if found is not None and found[1].settled:
+            t, proof = found
+            if proof.counts is None:
                 return infeasible(self.name, explain_infeasible(problem))
-            if proof.settled and proof.counts is not None:
-                fleet = t.fleet(proof.counts)
-        if fleet is None:
+            fleet = t.fleet(proof.counts)
+        if fleet is None and linear:
             fleet = _by_highs(problem)
         if fleet is None:
             return None

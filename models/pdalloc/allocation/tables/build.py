@@ -1,4 +1,8 @@
-"""The capacity tables of a problem whose roles meet only in the stock."""
+"""The uncoupled problem by capacity tables, as exact as they need to be.
+
+The cheapest fleet under upper bounds (:mod:`.rows`) costs no more than the true one: its own
+entries are computed and the search repeated until they were exact already.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,27 @@ import numpy as np
 
 from pdalloc.allocation.linear import COVERED
 from pdalloc.allocation.problem import AllocationProblem
-from pdalloc.allocation.tables.data import Array, Tables, tables
+from pdalloc.allocation.tables.data import Tables, tables
+from pdalloc.allocation.tables.rows import capacity_rows, learn
+from pdalloc.allocation.tables.tree import Proof, cheapest
+from pdalloc.fleet import ROLES
 
-LONGEST = 20_000
-"""Counts of one option beyond which tables are too long to be of use."""
+MOST_REFINEMENTS = 1_000
+"""Searches over ever tighter tables before they are given up."""
+NEED = np.full(len(ROLES), COVERED)
 
 
-def linear_tables(problem: AllocationProblem) -> Tables | None:
-    """Tables of rate times replicas; None where one would be longer than LONGEST."""
-    rows: list[Array] = []
-    for o in problem.options:
-        share = problem.rate(o) / problem.demand
-        alone = math.ceil(COVERED / share) + 1 if share > 0 else 0
-        held = problem.stock.get(o.gpu, math.inf) // o.gpus
-        useful = min(alone, o.most, held)
-        if useful > LONGEST:
-            return None
-        rows.append(np.arange(int(useful) + 1, dtype=np.float64) * share)
-    return tables(problem.options, rows, problem.stock)
+def solve_by_tables(problem: AllocationProblem) -> tuple[Tables, Proof] | None:
+    """The cheapest counts of an uncoupled problem; None where tables would be too long.
+
+    The proof is unsettled when a search was cut off.
+    """
+    rows = capacity_rows(problem)
+    if rows is None:
+        return None
+    for _ in range(MOST_REFINEMENTS):
+        t = tables(problem.options, [row.upper() for row in rows], problem.stock)
+        proof = cheapest(t, NEED)
+        if proof.counts is None or not learn(problem, rows, t.fleet(proof.counts)):
+            return t, proof
+    return t, Proof(None, math.inf, proof.bound, proof.nodes)

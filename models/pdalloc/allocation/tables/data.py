@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,15 @@ from pdalloc.fleet import ROLES, Fleet
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+ROUNDING = 1e-14
+"""Relative to the last entry: differences between steps of a table that are all alike."""
 
 
 @dataclass(frozen=True)
 class Tables:
-    """n options in G blocks, block g being ``start[g]:start[g + 1]``; W = largest count + 1.
+    """n options in G blocks, block g being ``start[g]:start[g + 1]``; W >= largest count + 2.
 
     ``role`` (n,) index into ROLES; ``gpus`` (n,) per replica; ``most`` (n,) replicas;
     ``admits`` (n, W) share of the demand and ``usd`` (n, W) per hour of m replicas, both
@@ -43,6 +48,17 @@ class Tables:
     usd: Array
     start: Ints
     stock: Ints
+
+    @cached_property
+    def affine(self) -> Flags:
+        """Whether an option's every further replica admits and costs the same; (n,)."""
+
+        def alike(row: Array, most: int) -> bool:
+            steps = np.diff(row[: max(most, 1) + 1])
+            return bool(steps.max() - steps.min() <= ROUNDING * row[most])
+
+        pairs = zip(self.admits, self.usd, self.most, strict=True)
+        return np.array([alike(a, m) and alike(c, m) for a, c, m in pairs], np.bool_)
 
     @property
     def blocks(self) -> int:
@@ -81,7 +97,7 @@ def tables(options: Sequence[Option], admits: Sequence[Array], stock: Mapping[st
         else:
             blocks += [([i], options[i].gpus * most[i]) for i in members]
     order = [i for members, _ in blocks for i in members]
-    width = max(most, default=0) + 1
+    width = max(most, default=0) + 2
     admit, usd = np.zeros((len(order), width)), np.zeros((len(order), width))
     for row, i in enumerate(order):
         m = most[i]

@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from pdalloc.allocation.tables.compiled import compiled
-from pdalloc.allocation.tables.data import Array, Ints
+from pdalloc.allocation.tables.data import Array, Flags, Ints
 
 TOUCH = 1e-12
 """Slopes, heights and relative lengths that count as nothing beside rounding."""
@@ -55,9 +55,34 @@ def _stage(
 
 
 @compiled
+def _affine_stage(
+    after: Array, first: float, slope: float, gpus: int, low: int, high: int, best: Array
+) -> None:
+    """:func:`_stage` for reduced costs ``first`` + ``slope`` (m - ``low``), in O(S).
+
+    Along weights a replica apart the minimum runs over a window of high - low + 1 values: a
+    queue of rising keys holds its candidates.
+    """
+    top, span = len(after) - 1, high - low
+    best[:] = math.inf
+    steps, keys = np.empty(top + 1, np.int64), np.empty(top + 1)
+    for rest in range(min(gpus, top + 1)):
+        head, tail = 0, 0
+        for t in range((top - rest - gpus * low) // gpus + 1):
+            key = after[rest + gpus * t] - slope * t
+            while tail > head and keys[tail - 1] >= key:
+                tail -= 1
+            steps[tail], keys[tail] = t, key
+            tail += 1
+            if steps[head] < t - span:
+                head += 1
+            best[rest + gpus * (t + low)] = first + slope * t + keys[head]
+
+
+@compiled
 def knapsacks(
-    prices: Array, role: Ints, gpus: Ints, admits: Array, usd: Array, start: Ints,
-    low: Ints, high: Ints, grid: Ints, top: Ints, suffix: Array, least: Array,
+    prices: Array, role: Ints, gpus: Ints, admits: Array, usd: Array, affine: Flags,
+    start: Ints, low: Ints, high: Ints, grid: Ints, top: Ints, suffix: Array, least: Array,
 ) -> None:  # fmt: skip
     """Solve every block at ``prices`` (2,).
 
@@ -70,6 +95,15 @@ def knapsacks(
         size = top[g] + 1
         after = nothing[:size]
         for i in range(start[g + 1] - 1, start[g] - 1, -1):
+            if affine[i] and grid[g] == 1 and high[i] > low[i]:
+                price, m = prices[role[i]], low[i]
+                reduced = usd[i, m : m + 2] - price * admits[i, m : m + 2]
+                slope = reduced[1] - reduced[0]
+                _affine_stage(
+                    after, reduced[0], slope, gpus[i], m, high[i], suffix[i, :size]
+                )  # fmt: skip
+                after = suffix[i, :size]
+                continue
             _stage(
                 after, admits[i], usd[i], gpus[i], low[i], high[i], grid[g],
                 prices[role[i]], suffix[i, :size],

@@ -23,8 +23,9 @@ from pdalloc.allocation.tables.points import best_pair, block_points, joined, un
 
 SUM_ERROR = 1e-10
 """Relative error of a sum of doubles, allowed on the safe side of every bound."""
-GRID = 512
-"""Weights of a block's knapsack at most; a larger stock is counted in several GPUs."""
+GRID, COARSE = 8192, 512
+"""Weights of a block's knapsack at most, COARSE with curved tables; a larger stock is counted in
+several GPUs."""
 KELLEY_STEPS, KELLEY_GAP = 40, 1e-7
 WIDEST, WIDER = 12, 30.0
 """Times that the box of prices is made WIDER before demand is called out of reach."""
@@ -87,7 +88,8 @@ def cheapest(t: Tables, need: Array, most_nodes: int = MOST_NODES) -> Proof:
 class _Tree:
     def __init__(self, t: Tables, need: Array) -> None:
         self.t, self.need = t, need
-        self.grid = np.maximum(-(-t.stock // GRID), 1)
+        grid = GRID if t.affine.all() else COARSE
+        self.grid = np.maximum(-(-t.stock // grid), 1)
         self.top = t.stock // self.grid
         self.width = int(self.top.max(initial=0)) + 1
         self.best = math.inf
@@ -183,7 +185,7 @@ class _Tree:
     def _knapsacks(self, node: _Node, prices: Array, suffix: Array, least: Array) -> None:
         t = self.t
         knapsacks(
-            prices, t.role, t.gpus, t.admits, t.usd, t.start, node.low, node.high,
+            prices, t.role, t.gpus, t.admits, t.usd, t.affine, t.start, node.low, node.high,
             self.grid, self.top, suffix, least,
         )  # fmt: skip
 
