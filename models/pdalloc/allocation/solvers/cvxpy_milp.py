@@ -51,7 +51,7 @@ class CvxpyMilp:
 def minimise(data: LinearData) -> tuple[Array, float] | None:
     """(counts (n,), lower bound in USD/hour) of one MILP; None when it is infeasible."""
     problem, counts = model(data)
-    with _silent():
+    with silent():
         problem.solve(solver="HIGHS", **HIGHS_OPTIONS)
     if counts.value is None:
         if problem.status in ("infeasible", "infeasible_or_unbounded"):
@@ -61,7 +61,7 @@ def minimise(data: LinearData) -> tuple[Array, float] | None:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """Keep HiGHS's banner, printed below Python, out of this process's output."""
     sys.stdout.flush()
     kept, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)

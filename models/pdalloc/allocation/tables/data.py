@@ -102,7 +102,8 @@ def tables(options: Sequence[Option], admits: Sequence[Array], stock: Mapping[st
     for row, i in enumerate(order):
         m = most[i]
         admit[row, : m + 1] = admits[i][: m + 1]
-        usd[row, : m + 1] = [options[i].cost(k) for k in range(m + 1)]
+        bought = np.maximum(np.arange(m + 1) - options[i].owned, 0)
+        usd[row, : m + 1] = options[i].usd_per_hour * bought
     return Tables(
         tuple(options[i] for i in order),
         np.array([ROLES.index(options[i].role) for i in order], np.int64),

@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from pdalloc.allocation.tables.compiled import compiled
-from pdalloc.allocation.tables.data import Array, Ints
+from pdalloc.allocation.tables.data import Array, Flags, Ints
 
 FIRST_ROOM = 1024
 """Rows at first; doubled as needed."""
@@ -24,7 +24,8 @@ FIRST_ROOM = 1024
 @compiled
 def block_points(
     first: int, last: int, prices: Array, suffix: Array, room: Array, role: Ints, gpus: Ints,
-    admits: Array, usd: Array, low: Ints, high: Ints, grid: int, top: int, stock: int, most: int,
+    admits: Array, usd: Array, affine: Flags, low: Ints, high: Ints, grid: int, top: int,
+    stock: int, most: int,
 ) -> tuple[Array, Ints, bool]:  # fmt: skip
     """(P, D, USD/hour) and counts of the block ``first:last`` that may be in a cheap fleet.
 
@@ -61,6 +62,9 @@ def block_points(
                 value += suffix[t, i + 1, weight]
             if value > room[t]:
                 fits = False
+                step = usd[i, 1] - usd[i, 0] - prices[t, role[i]] * (admits[i, 1] - admits[i, 0])
+                if affine[i] and step >= 0.0:
+                    m[depth] = high[i]  # more replicas only cost more
                 break
         if not fits:
             continue

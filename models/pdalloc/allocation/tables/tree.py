@@ -31,8 +31,8 @@ WIDEST, WIDER = 12, 30.0
 """Times that the box of prices is made WIDER before demand is called out of reach."""
 AROUND = np.array([1.0, 0.97, 1.03, 0.99, 1.01, 0.9, 1.1])
 """Each pair of these factors on the best prices gives one more bound."""
-FIRST_CEILING = 2e-5
-"""First height of the ceiling over the bound, relative."""
+FIRST_CEILING, HIGHER = 5e-5, 2.5
+"""First height of the ceiling over the bound, relative, and its factor from then on."""
 MOST_SEEN, MOST_SUMS = 1_000_000, 20_000
 """Counts looked at in a block, and sums kept, before a node is split instead."""
 FLAT, PATIENCE = 1e-5, 20.0
@@ -228,7 +228,7 @@ class _Tree:
             node.bound = max(node.bound, ceiling)
             if node.bound >= self._goal() or node.bound > self.dearest * (1.0 + SUM_ERROR):
                 return True
-            height *= 2.0
+            height *= HIGHER
 
     def _list(
         self, node: _Node, prices: Array, suffix: Array, least: Array, ceiling: float, share: float
@@ -242,7 +242,8 @@ class _Tree:
             others = least.sum(axis=1) - least[:, g]
             points, counts, complete = block_points(
                 first, last, prices, suffix, room - others, t.role, t.gpus, t.admits, t.usd,
-                node.low, node.high, self.grid[g], self.top[g], t.stock[g], int(share * MOST_SEEN),
+                t.affine, node.low, node.high, self.grid[g], self.top[g], t.stock[g],
+                int(share * MOST_SEEN),
             )  # fmt: skip
             if not complete:
                 return False
