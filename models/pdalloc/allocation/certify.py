@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.errors import UnstableError
-from pdalloc.fleet import Fleet
+from pdalloc.fleet import ROLES, Fleet
 from pdalloc.prediction import Prediction
 from pdalloc.slo.objective import Slo
 
@@ -47,6 +47,10 @@ class Certificate:
 
 def certify(problem: AllocationProblem, fleet: Fleet) -> Certificate:
     """Check stock, limits, stability and every SLO of ``fleet`` by prediction."""
+    if problem.slo_scope == "population" and all(fleet.in_role(role) for role in ROLES):
+        from pdalloc.allocation.population import certify_population
+
+        return certify_population(problem, fleet)
     broken = resource_violations(problem, fleet)
     capacity = problem.capacity
     missing = [role for role in ("prefill", "decode") if not fleet.in_role(role)]

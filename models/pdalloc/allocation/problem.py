@@ -21,6 +21,7 @@ from pdalloc.fleet import Fleet, Role
 
 COST_DIGITS = 9
 """Costs are rounded to a nano-dollar: sums of equal prices are ties, whatever their order."""
+SloScope = Literal["pool", "population"]
 Status = Literal["optimal", "feasible", "infeasible"]
 
 
@@ -49,13 +50,15 @@ class Option:
 class AllocationProblem:
     """Serve ``demand`` requests/s in every role at least cost.
 
-    ``stock`` GPUs per GPU name; a GPU that is not named is unlimited.
+    ``stock`` GPUs per GPU name; a GPU that is not named is unlimited. ``slo_scope``: each pool
+    keeps every SLO by itself, or all requests of a class together do.
     """
 
     capacity: Capacity
     demand: float
     options: tuple[Option, ...]
     stock: Mapping[str, int] = field(default_factory=dict)
+    slo_scope: SloScope = "pool"
 
     def in_role(self, role: Role) -> tuple[Option, ...]:
         """The options of one role."""

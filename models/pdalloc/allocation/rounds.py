@@ -53,6 +53,10 @@ def solve_in_rounds(problem: AllocationProblem, solver: str, minimise: Minimise)
     MOST_ROUNDS do not settle a coupled problem, or when the answer breaks a constraint by less
     than a MILP solver's tolerance.
     """
+    if problem.slo_scope == "population":
+        raise UnsupportedError(
+            f"solver {solver!r} knows slo_scope: pool; use --solver exact for population"
+        )
     data = linear_data(problem)
     if any(problem.capacity.pooled(role) for role in ROLES):
         if problem.capacity.coupled:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pdalloc.allocation.covers import MOST_REPLICAS, SHORTFALL, covers
 from pdalloc.allocation.infeasibility import explain_infeasible
 from pdalloc.allocation.linear import LEEWAY, solve_by_highs
+from pdalloc.allocation.population import solve_population
 from pdalloc.allocation.problem import Allocation, AllocationProblem, Option, infeasible
 from pdalloc.allocation.tables import solve_by_tables
 from pdalloc.errors import UnsupportedError
@@ -73,6 +74,10 @@ class ExactSearch:
 
         Raises UnsupportedError when the search grows beyond MOST_DECODE_FLEETS.
         """
+        if problem.slo_scope == "population":
+            if alternatives:
+                raise UnsupportedError("slo_scope: population lists no alternatives")
+            return solve_population(problem, self.name)
         if not problem.capacity.coupled and alternatives == 0:
             settled = self._uncoupled(problem)
             if settled is not None:
