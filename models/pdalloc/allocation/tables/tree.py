@@ -31,13 +31,15 @@ WIDEST, WIDER = 12, 30.0
 """Times that the box of prices is made WIDER before demand is called out of reach."""
 AROUND = np.array([1.0, 0.97, 1.03, 0.99, 1.01, 0.9, 1.1])
 """Each pair of these factors on the best prices gives one more bound."""
-FIRST_CEILING, HIGHER = 5e-5, 2.5
+FIRST_CEILING, HIGHER = 5e-5, 1.8
 """First height of the ceiling over the bound, relative, and its factor from then on."""
-MOST_SEEN, MOST_SUMS = 1_000_000, 20_000
+FIRST_STEP = 0.4
+"""At most this share of the cheapest replica at first: costs of fleets lie that close."""
+MOST_SEEN, MOST_SUMS = 500_000, 8_000
 """Counts looked at in a block, and sums kept, before a node is split instead."""
-FLAT, PATIENCE = 1e-5, 20.0
+FLAT, PATIENCE = 1e-5, 200.0
 """Where convexity costs less than FLAT, splitting helps little: lists may be PATIENCE longer."""
-NEAR = 4e-3
+NEAR = 2e-3
 """Relative gap above which a node is split without listing."""
 MOST_NODES = 5_000
 
@@ -95,6 +97,9 @@ class _Tree:
         self.best = math.inf
         self.counts: Ints | None = None
         self.dearest = float(t.usd.max(axis=1, initial=0.0).sum())
+        last = t.usd[np.arange(len(t.most)), t.most]
+        unit = last[last > 0.0] / t.most[last > 0.0]
+        self.step = FIRST_STEP * float(unit.min(initial=math.inf))
         self.ties = itertools.count()
 
     def grow(self, most_nodes: int) -> Proof:
@@ -219,7 +224,7 @@ class _Tree:
         suffix, least = np.empty((len(prices), n, self.width)), np.empty((len(prices), t.blocks))
         for k, pair in enumerate(prices):
             self._knapsacks(node, pair, suffix[k], least[k])
-        height = max(FIRST_CEILING * bound, SUM_ERROR * (1.0 + self.dearest))
+        height = max(min(FIRST_CEILING * bound, self.step), SUM_ERROR * (1.0 + self.dearest))
         while True:
             height = min(height, self.best - bound)
             ceiling = bound + height
