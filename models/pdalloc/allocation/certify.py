@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pdalloc.allocation.conditions import broken_conditions
 from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.errors import UnstableError
 from pdalloc.fleet import ROLES, Fleet
@@ -78,7 +79,7 @@ def _unknown(slos: tuple[Slo, ...]) -> tuple[SloCheck, ...]:
 
 
 def resource_violations(problem: AllocationProblem, fleet: Fleet) -> list[str]:
-    """Where ``fleet`` exceeds stock or limits, in words; empty when it does not."""
+    """Where ``fleet`` exceeds stock or limits or misses a condition, in words."""
     broken = []
     for gpu, used in problem.gpus(fleet).items():
         held = problem.stock.get(gpu)
@@ -88,4 +89,4 @@ def resource_violations(problem: AllocationProblem, fleet: Fleet) -> list[str]:
         count = fleet.count(o.role, o.replica_type)
         if count > o.most:
             broken.append(f"{count} replicas of {o.role}/{o.replica_type}, limit {o.most:g}")
-    return broken
+    return broken + broken_conditions(problem, fleet)

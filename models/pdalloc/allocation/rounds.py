@@ -53,6 +53,11 @@ def solve_in_rounds(problem: AllocationProblem, solver: str, minimise: Minimise)
     MOST_ROUNDS do not settle a coupled problem, or when the answer breaks a constraint by less
     than a MILP solver's tolerance.
     """
+    problem = problem.with_headroom()
+    if problem.conditioned:
+        raise UnsupportedError(
+            f"solver {solver!r} knows neither redundancy nor compatible types; use --solver exact"
+        )
     if problem.slo_scope == "population":
         raise UnsupportedError(
             f"solver {solver!r} knows slo_scope: pool; use --solver exact for population"

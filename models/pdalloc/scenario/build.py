@@ -41,7 +41,8 @@ class Scenario:
     """A question, ready to be answered.
 
     ``limits`` holds the most replicas per (role, replica type); ``stock`` GPUs by name;
-    ``owned`` replicas cost nothing. ``options`` are what a simulation knows beside.
+    ``owned`` replicas cost nothing. ``options`` are what a simulation knows beside. ``headroom``
+    and ``redundancy`` as in :class:`~pdalloc.allocation.problem.AllocationProblem`.
     """
 
     name: str
@@ -53,6 +54,8 @@ class Scenario:
     limits: Mapping[tuple[Role, str], int] = field(default_factory=dict)
     owned: Fleet = NOTHING
     options: SimulationOptions = PLAIN
+    headroom: float = 0.0
+    redundancy: int = 0
 
     @property
     def demand(self) -> float:
@@ -83,7 +86,14 @@ class Scenario:
         for o in options:
             if o.gpu in stock:
                 stock[o.gpu] += o.owned * o.gpus
-        return AllocationProblem(shared, self.demand, tuple(options), stock)
+        return AllocationProblem(
+            shared,
+            self.demand,
+            tuple(options),
+            stock,
+            headroom=self.headroom,
+            redundancy=self.redundancy,
+        )
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -191,6 +201,8 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         _stock(spec),
         limits,
         options=build_options(spec.simulation, system),
+        headroom=spec.headroom,
+        redundancy=spec.redundancy,
     )
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pdalloc.allocation.covers import MOST_REPLICAS, SHORTFALL, covers
 from pdalloc.allocation.infeasibility import explain_infeasible
@@ -37,6 +37,10 @@ COST_STEP = 1e-9
 """Costs closer than this (USD/hour) are ties."""
 FEW = 4
 """Types per role up to which each role's own covers are tried before tables are made."""
+UNCONDITIONED = (
+    "no fleet within stock and limits keeps the SLOs with the replicas that may be lost and the "
+    "types that fit each other, though one does without these conditions; relax them"
+)
 MOST_DECODE_FLEETS = 20_000
 """Decode fleets looked at before the search gives up (and says so)."""
 MOST_PREFILL_FLEETS = 20_000
@@ -74,6 +78,14 @@ class ExactSearch:
 
         Raises UnsupportedError when the search grows beyond MOST_DECODE_FLEETS.
         """
+        problem = problem.with_headroom()
+        if problem.conditioned and not (
+            problem.capacity.linear and problem.slo_scope == "pool" and alternatives == 0
+        ):
+            raise UnsupportedError(
+                "redundancy and compatible types are known for dispatch: random, SLOs of one "
+                "stage each, slo_scope: pool and no alternatives; leave one of them out"
+            )
         if problem.slo_scope == "population":
             if alternatives:
                 raise UnsupportedError("slo_scope: population lists no alternatives")
@@ -119,16 +131,25 @@ class ExactSearch:
     def _uncoupled(self, problem: AllocationProblem) -> Allocation | None:
         """The cheapest fleet by capacity tables, else by HiGHS; None where neither can tell."""
         linear = problem.capacity.linear
-        few = linear and all(len(problem.in_role(role)) <= FEW for role in ROLES)
+        few = (
+            linear
+            and not problem.conditioned
+            and all(len(problem.in_role(role)) <= FEW for role in ROLES)
+        )
         fleet = _apart(problem) if few else None
         found = solve_by_tables(problem) if fleet is None else None
         if found is not None and found[1].settled:
             t, proof = found
             if proof.counts is None:
-                return infeasible(self.name, explain_infeasible(problem))
+                why = UNCONDITIONED if problem.conditioned and _plain_works(problem) else ""
+                return infeasible(self.name, why or explain_infeasible(problem))
             fleet = t.fleet(proof.counts)
-        if fleet is None and linear:
+        if fleet is None and linear and not problem.conditioned:
             fleet = _by_highs(problem)
+        if fleet is None and problem.conditioned:
+            raise UnsupportedError(
+                "the search over lost replicas and types was cut off without a proof"
+            )
         if fleet is None:
             return None
         cost = problem.cost(fleet)
@@ -178,6 +199,11 @@ class ExactSearch:
             pairs = [*zip(prefills, prefill, strict=True), *zip(decodes, decode, strict=True)]
             fleet = Fleet.of({(o.role, o.replica_type): n for o, n in pairs})
             best.offer(problem.cost(fleet), sum(problem.gpus(fleet).values()), fleet)
+
+
+def _plain_works(problem: AllocationProblem) -> bool:
+    plain = replace(problem, redundancy=0, compatible=None)
+    return SOLVER.solve(plain).cost is not None
 
 
 def _apart(problem: AllocationProblem) -> Fleet | None:

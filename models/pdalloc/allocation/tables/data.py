@@ -80,12 +80,18 @@ class Tables:
         return float(self.usd[np.arange(len(counts)), counts].sum())
 
 
-def tables(options: Sequence[Option], admits: Sequence[Array], stock: Mapping[str, int]) -> Tables:
+def tables(
+    options: Sequence[Option],
+    admits: Sequence[Array],
+    stock: Mapping[str, int],
+    enough: float = COVERED,
+) -> Tables:
     """The tables of ``options`` with their admitted shares by count, from 0 replicas up.
 
-    Entries that limits, stock or a lone pool that covers the demand make useless are dropped.
+    Entries that limits, stock or a lone pool that covers ``enough`` of the demand make useless
+    are dropped.
     """
-    most = [_useful(o, a, stock) for o, a in zip(options, admits, strict=True)]
+    most = [_useful(o, a, stock, enough) for o, a in zip(options, admits, strict=True)]
     groups: dict[str, list[int]] = {}
     for i, o in enumerate(options):
         groups.setdefault(o.gpu, []).append(i)
@@ -116,10 +122,10 @@ def tables(options: Sequence[Option], admits: Sequence[Array], stock: Mapping[st
     )
 
 
-def _useful(option: Option, admits: Array, stock: Mapping[str, int]) -> int:
-    """Most replicas worth having: the first count that covers the demand alone, if any."""
+def _useful(option: Option, admits: Array, stock: Mapping[str, int], enough: float) -> int:
+    """Most replicas worth having: the first count that covers ``enough`` alone, if any."""
     if admits[-1] <= 0.0:
         return 0
-    alone = int(np.searchsorted(admits, COVERED))
+    alone = int(np.searchsorted(admits, enough))
     held = stock.get(option.gpu, math.inf) // option.gpus
     return int(min(alone, len(admits) - 1, option.most, held))
