@@ -15,7 +15,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.delay_laws import accuracy, batching, decode_accuracy
+from experiments.delay_laws import (
+    accuracy,
+    batching,
+    decode_accuracy,
+    end_to_end,
+    memory_accuracy,
+)
 from experiments.groups import Groups, run_groups
 
 RESULTS = Path(__file__).parent / "results"
@@ -23,6 +29,8 @@ SEED = 0
 GROUPS: Groups = {
     "prefill": (accuracy.tables, ""),
     "decode": (decode_accuracy.tables, ""),
+    "end_to_end": (end_to_end.tables, ""),
+    "memory": (memory_accuracy.tables, ""),
     "batching": (lambda: {"batching": batching.rows(batching.REQUESTS)}, ""),
 }
 

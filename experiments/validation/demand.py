@@ -13,6 +13,7 @@ from pdalloc.capacity import Capacity
 from pdalloc.errors import UnsupportedError
 from pdalloc.prediction import Prediction, Predictor, predict
 from pdalloc.simulation.attainment import Bound
+from pdalloc.simulation.options import PLAIN, SimulationOptions
 from pdalloc.system import System
 
 IDLE = 0.02
@@ -38,16 +39,16 @@ class Binding:
     prediction: Prediction
 
 
-def at(case: Case, rate: float) -> tuple[System, Prediction]:
+def at(case: Case, rate: float, options: SimulationOptions = PLAIN) -> tuple[System, Prediction]:
     """The case under ``rate`` requests/s, and its prediction."""
     system = case.system.with_workload(case.system.workload.scaled(rate))
     rates = {key: share * rate for key, share in case.shares.items()}
-    return system, predict(Predictor(system), case.fleet, rates)
+    return system, predict(Predictor(system, options), case.fleet, rates)
 
 
-def greatest_rate(case: Case) -> float:
+def greatest_rate(case: Case, options: SimulationOptions = PLAIN) -> float:
     """Requests/s at which the busiest pool is fully used."""
-    capacity = Capacity(case.system, ())
+    capacity = Capacity(case.system, (), options)
     return min(
         case.fleet.counts[role, name]
         * capacity.stability_limit(role, case.system.replica_types[name])
@@ -56,14 +57,14 @@ def greatest_rate(case: Case) -> float:
     )
 
 
-def binding(case: Case) -> Binding:
+def binding(case: Case, options: SimulationOptions = PLAIN) -> Binding:
     """Bounds at the case's slack, tightened until they bind below MOST; the demand where they do.
 
     All bounds by the same factor, no further than an idle fleet keeps them to the target.
     """
-    most = greatest_rate(case)
-    _, idle = at(case, IDLE * most)
-    _, busy = at(case, MOST * most)
+    most = greatest_rate(case, options)
+    _, idle = at(case, IDLE * most, options)
+    _, busy = at(case, MOST * most, options)
     floor = [_idle_quantile(idle, metric) for metric in case.metrics]
     low, high, factor = 0.0, math.inf, 1.0
     for _ in range(TRIALS):
@@ -76,7 +77,7 @@ def binding(case: Case) -> Binding:
         elif attainment(idle, bounds) <= case.target:
             low = factor
         else:
-            return _bound_at_target(case, bounds, IDLE * most, MOST * most)
+            return _bound_at_target(case, bounds, (IDLE * most, MOST * most), options)
         factor = 0.5 * (low + high) if low > 0.0 else STEP * factor
     raise UnsupportedError(f"case {case.number}: attainment does not depend on demand")
 
@@ -86,15 +87,20 @@ def _idle_quantile(idle: Prediction, metric: str) -> float:
     return max(law.quantile(IDLE_LEVEL) for law in laws)
 
 
-def _bound_at_target(case: Case, bounds: tuple[Bound, ...], low: float, high: float) -> Binding:
+def _bound_at_target(
+    case: Case,
+    bounds: tuple[Bound, ...],
+    between: tuple[float, float],
+    options: SimulationOptions,
+) -> Binding:
     """Log odds of attainment fall with demand, about linearly: Brent's method."""
 
     def excess(rate: float) -> float:
-        kept = min(max(attainment(at(case, rate)[1], bounds), 1e-9), 1.0 - 1e-9)
+        kept = min(max(attainment(at(case, rate, options)[1], bounds), 1e-9), 1.0 - 1e-9)
         return logit(kept) - logit(case.target)
 
-    rate = float(brentq(excess, low, high, xtol=ACCURACY * high))
-    _, prediction = at(case, rate)
+    rate = float(brentq(excess, *between, xtol=ACCURACY * between[1]))
+    _, prediction = at(case, rate, options)
     return Binding(rate, bounds, attainment(prediction, bounds), prediction)
 
 

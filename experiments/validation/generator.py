@@ -28,7 +28,7 @@ from pdalloc.system import FirstToken, ReplicaType, System
 from pdalloc.workload.lengths import LengthLaw, fixed, independent
 from pdalloc.workload.traffic import TrafficClass, Workload
 
-SEED = 20261130
+SEED = 20261202
 CASES = 200
 SHARE = 1.0 / 3.0
 """Of the cases that are bursty, mixed, limited: each."""

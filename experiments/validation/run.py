@@ -4,8 +4,8 @@
 
 Each case of :mod:`.generator` at the demand where its SLO binds (:mod:`.demand`), simulated until
 the 95 % half-width is WIDTH or ALL_REQUESTS are spent. Writes results/cases.csv, one row per
-case, summary.csv, by feature, and manifest.json. Cases limited by memory are simulated a second
-time with their KV cache counted token by token, which the laws take as a batch limit.
+case, summary.csv, by feature, and manifest.json. Cases limited by memory are asked a second time
+with their KV cache counted token by token, by the laws and by the simulation.
 """
 
 from __future__ import annotations
@@ -46,6 +46,16 @@ WIDTH = 0.3
 WITHIN, OVER = 1.0, 2.0
 """Points: the bar for 95 % of the cases, and for the greatest promise above the simulated."""
 MEMORY = SimulationOptions(kv=KvMemory())
+NOT_COUNTED: Row = dict.fromkeys(
+    (
+        "memory_rate_per_s",
+        "memory_decode_utilisation",
+        "predicted_memory_percent",
+        "simulated_memory_percent",
+        "memory_half_width_points",
+        "memory_error_points",
+    )
+)
 
 
 def simulated(
@@ -110,14 +120,23 @@ def row(case: Case, all_requests: int = ALL_REQUESTS) -> Row:
         "half_width_points": 100.0 * half_width,
         "requests": used * requests,
         "error_points": 100.0 * (bound.predicted - share),
-        "simulated_memory_percent": None,
-        "memory_error_points": None,
     }
-    if case.limit == "memory":
-        counted = simulated(case, bound, MEMORY, min(requests, REQUESTS), 0)[0]
-        values["simulated_memory_percent"] = 100.0 * counted
-        values["memory_error_points"] = 100.0 * (bound.predicted - counted)
-    return values
+    return {**values, **(counted(case, all_requests) if case.limit == "memory" else NOT_COUNTED)}
+
+
+def counted(case: Case, all_requests: int = ALL_REQUESTS) -> Row:
+    """The case with its KV memory counted by token, at the demand where its SLO binds then."""
+    bound = binding(case, MEMORY)
+    requests = min(requests_per_replication(bound), all_requests // REPLICATIONS)
+    share, half_width, _ = simulated(case, bound, MEMORY, requests, 0)
+    return {
+        "memory_rate_per_s": bound.rate,
+        "memory_decode_utilisation": utilisations(bound)[1],
+        "predicted_memory_percent": 100.0 * bound.predicted,
+        "simulated_memory_percent": 100.0 * share,
+        "memory_half_width_points": 100.0 * half_width,
+        "memory_error_points": 100.0 * (bound.predicted - share),
+    }
 
 
 Group = tuple[str, str, Callable[[Row], bool]]

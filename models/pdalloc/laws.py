@@ -31,6 +31,8 @@ LATTICE_POINTS = 8192
 """Grid points of a lattice law."""
 MOST_GRIDS = 24
 """Horizons that are tried; a quantile still in the first point of the last one is 0."""
+UNHELD = 1e-6
+"""Probability beyond the lattice of a variance."""
 SMALLEST = 1e-5
 """Quantiles below about this share of the first horizon are 0: an atom."""
 
@@ -50,6 +52,19 @@ class Law(ABC):
     def _horizon_guess(self) -> float:
         """A first horizon in seconds; :meth:`_grid` doubles it until the tail fits."""
         return 8.0 * self.mean
+
+    @cached_property
+    def variance(self) -> float:
+        """Var(T) in s^2, on a lattice that holds all but UNHELD of the law."""
+        horizon = max(self._horizon_guess(), 1e-12)
+        while True:
+            step = horizon / (LATTICE_POINTS - 1)
+            masses = self.lattice(step, LATTICE_POINTS)
+            if 1.0 - masses.sum() < UNHELD:
+                break
+            horizon *= 2.0
+        square = float(masses @ grid(step, LATTICE_POINTS) ** 2)
+        return max(square - self.mean**2, 0.0)
 
     def tail(self, t: float) -> float:
         """P(T > t); ``t`` in seconds.

@@ -11,38 +11,32 @@ gets no answer is later than any.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pdalloc.errors import InputError
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
-from pdalloc.records import RequestLog, sample_of
+from pdalloc.records import RequestLog, Sample, sample_of
+from pdalloc.simulation.attainment import Bound, attained
 from pdalloc.simulation.options import PLAIN, SimulationOptions
 from pdalloc.simulation.reference import Progress
 from pdalloc.simulation.setup import replica_types
 from pdalloc.simulation.statistics import Run, interval, steady
 from pdalloc.simulation.summary import Simulate, replicate
 from pdalloc.simulation.traffic import Rates, Seed
-from pdalloc.slo.objective import Slo
-from pdalloc.slo.statistics import Percentile
+from pdalloc.slo.interface import Objective
 from pdalloc.system import System
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Path = tuple[str, str]
+Promise = TypeVar("Promise", bound=Objective)
 
-LEAST_REQUESTS = 100
-"""A path is judged when at least this many requests took it in every replication."""
-LEAST_BEYOND = 10
-"""And, for a percentile, when so many latencies lie beyond it."""
-LOST_TOLERANCE = 1e-3
-"""Share of requests without an answer beyond which a mean is infinite."""
-WORTH_A_WORD = 0.01
-"""Relative errors of a prediction below this are not spelt out."""
 Verdict = Literal["keeps", "breaks", "too close to call", "too few to judge"]
 WORSE: tuple[Verdict, ...] = ("keeps", "too close to call", "too few to judge", "breaks")
 """Verdicts, each worse than the one before."""
@@ -52,12 +46,13 @@ DEMAND_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Comparison:
-    """One SLO: ``predicted`` and ``simulated`` seconds, the latter +- ``half_width`` (95 %).
+    """One SLO: its number as ``predicted`` and as ``simulated`` +- ``half_width`` (95 %).
 
+    Seconds, or the share of requests that is late.
     ``replications`` says over how many runs: fewer than asked where somebody pressed ^C.
     """
 
-    slo: Slo
+    slo: Objective
     predicted: float
     simulated: float
     half_width: float
@@ -90,27 +85,27 @@ class Comparison:
             return f"{name}: too many requests got no answer"
         against = " against" if self.verdict == "too close to call" else ""
         return (
-            f"{name} simulated {self.simulated:.4g} s +- {self.half_width:.2g} s "
-            f"{self.verdict}{against} {self.slo.bound:g} s"
+            f"{name} simulated {self.slo.interval_text(self.simulated, self.half_width)} "
+            f"{self.verdict}{against} {self.slo.text(self.slo.bound)}"
         )
 
     @property
     def doubt(self) -> str:
-        """Where the formula is outside the interval by WORTH_A_WORD, in one line; else ''."""
+        """Where the formula is outside the interval by what is worth a word; else ''."""
         if not math.isfinite(self.simulated) or not math.isfinite(self.predicted):
             return ""
-        if self.within or abs(self.relative_gap) < WORTH_A_WORD:
+        off = self.slo.error_text(self.predicted, self.simulated)
+        if self.within or not off:
             return ""
-        side = "optimistic" if self.predicted < self.simulated else "pessimistic"
+        simulated = self.slo.interval_text(self.simulated, self.half_width)
         return (
-            f"{self.slo.traffic_class}: {self.slo.title} predicted {self.predicted:.4g} s lies "
-            f"outside the simulated {self.simulated:.4g} s +- {self.half_width:.2g} s: the "
-            f"formula is {abs(self.relative_gap):.1%} {side} here"
+            f"{self.slo.traffic_class}: {self.slo.title} predicted {self.slo.text(self.predicted)} "
+            f"lies outside the simulated {simulated}: the formula is {off} here"
         )
 
 
-def verdict(slo: Slo, simulated: float, half_width: float) -> Verdict:
-    """Whether ``simulated`` +- ``half_width`` seconds keep the bound; NaN: nobody could tell."""
+def verdict(slo: Objective, simulated: float, half_width: float) -> Verdict:
+    """Whether ``simulated`` +- ``half_width`` keep the bound; NaN: nobody could tell."""
     if math.isnan(simulated):
         return "too few to judge"
     if abs(simulated - slo.bound) <= half_width:
@@ -118,31 +113,35 @@ def verdict(slo: Slo, simulated: float, half_width: float) -> Verdict:
     return "keeps" if slo.keeps(simulated) else "breaks"
 
 
-def value_of(slo: Slo, run: Run, keep: Mask, lost: float = 0.0) -> float:
-    """The SLO's statistic over the answered requests in ``keep`` (n,), seconds.
+@dataclass(frozen=True)
+class Seen:
+    """What objectives read of the requests in ``keep`` (n,); a share ``lost`` got no answer."""
 
-    ``lost`` is the share of requests that got no answer. They never see a token: a percentile
-    counts them as later than any, and a mean is infinite where they are more than
-    LOST_TOLERANCE. NaN where fewer than LEAST_REQUESTS, or LEAST_BEYOND beyond the percentile,
-    are there: the small-sample bias of a quantile is in no interval.
-    """
-    keep = keep & run.log.finished
-    times = getattr(run.log, slo.metric, None)
-    sample = run.gap_sample(keep) if times is None else sample_of(times[keep])
-    if keep.sum() < LEAST_REQUESTS:
-        return math.inf if lost > 0.5 else math.nan
-    if not sample.size:
-        return 0.0  # one-token answers have no gap
-    if not isinstance(slo.statistic, Percentile):
-        return math.inf if lost > LOST_TOLERANCE else slo.statistic.of_sample(sample)
-    share = slo.statistic.percent / 100.0
-    if slo.metric != "itl":
-        share /= 1.0 - lost
-        if share >= 1.0:
-            return math.inf
-    if sample.size * (1.0 - share) < LEAST_BEYOND:
-        return math.nan
-    return Percentile(100.0 * share).of_sample(sample)
+    run: Run
+    keep: Mask
+    lost: float = 0.0
+
+    @cached_property
+    def _done(self) -> Mask:
+        done: Mask = self.keep & self.run.log.finished
+        return done
+
+    @property
+    def answered(self) -> int:
+        """How many got their whole answer."""
+        return int(self._done.sum())
+
+    def sample(self, metric: str) -> Sample:
+        """``metric`` of those answered, seconds."""
+        times = getattr(self.run.log, metric, None)
+        return self.run.gap_sample(self._done) if times is None else sample_of(times[self._done])
+
+    def late_share(self, limits: Mapping[str, float]) -> float:
+        """Share that breaks some of ``limits``, seconds by metric; those lost are late."""
+        if not self.answered:
+            return 1.0 if self.lost else math.nan
+        kept = attained(self.run, [Bound(m, x) for m, x in limits.items()])[self._done].mean()
+        return 1.0 - (1.0 - self.lost) * float(kept)
 
 
 def lost_share(run: Run, keep: Mask) -> float:
@@ -152,7 +151,7 @@ def lost_share(run: Run, keep: Mask) -> float:
 
 
 def estimated(values: Sequence[float]) -> tuple[float, float]:
-    """(mean, half-width) over replications, s; (inf, 0) or (nan, 0) where one is that."""
+    """(mean, half-width) over replications; (inf, 0) or (nan, 0) where one is that."""
     for odd in (math.nan, math.inf):
         if any(math.isnan(x) if math.isnan(odd) else x == odd for x in values):
             return odd, 0.0
@@ -161,30 +160,33 @@ def estimated(values: Sequence[float]) -> tuple[float, float]:
 
 def validate(
     system: System,
-    slos: tuple[Slo, ...],
+    slos: tuple[Promise, ...],
     fleet: Fleet,
     rates: Rates,
-    predicted: Mapping[Slo, float],
+    predicted: Mapping[Promise, float],
     requests: int,
     replications: int,
     seed: Seed,
     progress: Progress | None = None,
     options: SimulationOptions = PLAIN,
     simulate: Simulate | None = None,
+    observe: Callable[[Run], None] | None = None,
 ) -> tuple[Comparison, ...]:
     """Simulate ``fleet`` under ``rates`` (requests/s per pool) and compare every SLO.
 
-    ``predicted[slo]`` in seconds on the worst path; ``requests`` per replication;
+    ``predicted[slo]`` on the worst path; ``requests`` per replication;
     ``progress(done, total)`` counts requests of all replications; ``simulate`` is the fast
-    simulator where none is given. Raises InputError for fewer than two replications or rates
-    that are not those of the workload.
+    simulator where none is given; ``observe`` is shown every run. Raises InputError for fewer
+    than two replications or rates that are not those of the workload.
     """
     _check_demand(system, rates)
-    samples: dict[Slo, list[dict[Path, float]]] = {slo: [] for slo in slos}
+    samples: dict[Promise, list[dict[Path, float]]] = {slo: [] for slo in slos}
 
     def read(run: Run, replication: int) -> dict[str, float]:
         for slo in slos:
             samples[slo].append(dict(_measured(system, fleet, run, slo)))
+        if observe is not None:
+            observe(run)
         return {}
 
     done = replicate(
@@ -227,14 +229,22 @@ def _check_demand(system: System, rates: Rates) -> None:
             )
 
 
-def _measured(system: System, fleet: Fleet, run: Run, slo: Slo) -> Iterator[tuple[Path, float]]:
-    """The SLO's value (:func:`value_of`) on each path somebody took; the lost count on all."""
+def requests_of(system: System, run: Run, traffic_class: str) -> Mask:
+    """The requests of a class in the steady part of a run, (n,)."""
     classes = [c.name for c in system.workload.classes]
-    mine = steady(run.log) & (run.log.traffic_class == classes.index(slo.traffic_class))
+    mine: Mask = steady(run.log) & (run.log.traffic_class == classes.index(traffic_class))
+    return mine
+
+
+def _measured(
+    system: System, fleet: Fleet, run: Run, slo: Objective
+) -> Iterator[tuple[Path, float]]:
+    """The SLO's number on each path somebody took; the lost count on all."""
+    mine = requests_of(system, run, slo.traffic_class)
     lost = lost_share(run, mine)
     for path, taken in _paths(fleet, run.log):
         if np.any(mine & taken) or lost == 1.0:
-            yield path, value_of(slo, run, mine & taken, lost)
+            yield path, slo.measure(Seen(run, mine & taken, lost))
 
 
 def _paths(fleet: Fleet, log: RequestLog) -> Iterator[tuple[Path, Mask]]:
@@ -247,8 +257,8 @@ def _paths(fleet: Fleet, log: RequestLog) -> Iterator[tuple[Path, Mask]]:
             yield path, (prefill == path[0]) & (decode == path[1])
 
 
-def _worst(slo: Slo, samples: list[dict[Path, float]]) -> tuple[float, float]:
-    """(mean, half-width) of the path with the worst verdict, then the greatest upper end, s.
+def _worst(slo: Objective, samples: list[dict[Path, float]]) -> tuple[float, float]:
+    """(mean, half-width) of the path with the worst verdict, then the greatest upper end.
 
     A path's mean, rather than the mean of each run's worst path: with equal paths the latter
     is high.

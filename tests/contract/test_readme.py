@@ -108,7 +108,7 @@ def test_every_command_parses_and_its_scenario_loads(line: str) -> None:
     assert (ROOT / scenario).is_file()
     loaded = load_scenario(ROOT / scenario, params.get("variant"), params.get("set_") or ())
     assert loaded.demand > 0
-    if "fleet" in params:
+    if params.get("fleet"):
         assert pdalloc.evaluate(loaded, params["fleet"]).fleet is not None
 
 

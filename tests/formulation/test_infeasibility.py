@@ -38,7 +38,10 @@ def infeasible_reason(problem: AllocationProblem) -> str:
 def with_bound(problem: AllocationProblem, metric: str, bound: float) -> AllocationProblem:
     """``problem`` with the SLOs on ``metric`` set to ``bound`` seconds."""
     capacity = problem.capacity
-    slos = tuple(replace(s, bound=bound) if s.metric == metric else s for s in capacity.slos)
+    slos = tuple(
+        replace(s, bound=bound) if isinstance(s, Slo) and s.metric == metric else s
+        for s in capacity.slos
+    )
     return replace(problem, capacity=Capacity(capacity.system, slos))
 
 

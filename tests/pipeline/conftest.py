@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pdalloc.cli import main
 from pdalloc.fleet import DECODE, PREFILL, Fleet
 from pdalloc.planning import Effort, Simulation, simulate
 from pdalloc.planning.simulation_answer import EstimateAnswer
@@ -114,3 +119,32 @@ def together(made) -> Case:
 def case(request: pytest.FixtureRequest) -> Case:
     found: Case = request.getfixturevalue(request.param)
     return found
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., Done]:
+    """The command in this process, in an empty folder; whatever libraries print is seen too."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["pdalloc", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        out, err = capfd.readouterr()
+        return Done(code, out, err)
+
+    return run

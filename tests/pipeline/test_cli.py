@@ -8,13 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pdalloc.cli import main
 from pdalloc.planning import Answer
 from pdalloc.planning.simulation_answer import SimulationAnswer
 from pdalloc.simulation import fast
@@ -25,22 +23,14 @@ PAPER = str(ROOT / "experiments" / "paper_2603_04716" / "scenario.yaml")
 MIXED = str(ROOT / "experiments" / "mixed_fleet" / "scenario.yaml")
 
 
-Command = Callable[..., "Done"]
+Command = Callable[..., Any]
+"""The fixture ``command``: arguments to how the command ended."""
 
 
-@dataclass(frozen=True)
-class Done:
-    """How a command ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def process(*arguments: str, cwd: Path | None = None) -> Done:
+def process(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "models"), "COLUMNS": "100"}
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", "from pdalloc.cli import main; main()", *arguments],
         capture_output=True,
         text=True,
@@ -49,27 +39,6 @@ def process(*arguments: str, cwd: Path | None = None) -> Done:
         timeout=120,
         check=False,
     )
-    return Done(done.returncode, done.stdout, done.stderr)
-
-
-@pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> Command:
-    """The command in this process, in an empty folder; whatever libraries print is seen too."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["pdalloc", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        out, err = capfd.readouterr()
-        return Done(code, out, err)
-
-    return run
 
 
 SIMULATE = ["simulate", PAPER, "--fleet", "4P4D", "--requests", "300", "--replications", "2"]

@@ -223,8 +223,8 @@ def test_what_the_service_times_rest_on_is_said_here_too(made) -> None:
 
 BLOCKS: list[tuple[dict[str, Any], str]] = [
     ({"step_noise": {"law": "gamma"}}, "step noise"),
-    ({"transfers": {"sharing": "fcfs"}}, "transfers"),
-    ({"kv": {}}, "kv"),
+    ({"transfers": {"jitter": {"law": "gamma"}}}, "transfer jitter"),
+    ({"kv": {"back_pressure": True}}, "back-pressure of kv"),
     ({"slow": [{"role": "decode", "replica": 0, "factor": 2.0}]}, "slow"),
     ({"prefill_noise": {"law": "gamma"}, "clients": {}}, "prefill noise, clients"),
     ({"failures": {"mtbf": "1 day", "mttr": "1 s"}}, "failures"),
@@ -235,6 +235,19 @@ BLOCKS: list[tuple[dict[str, Any], str]] = [
 def test_options_that_no_formula_knows_are_named(made, block: dict[str, Any], named: str) -> None:
     (line,) = ignored_by_formulas(made.question(simulation=block))
     assert f"simulation options ({named})" in line and len(line.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "block", [{"kv": {}}, {"multi_token": {"mean": 2.0}}, {"transfers": {"sharing": "fcfs"}}]
+)
+def test_options_that_formulas_know_are_not_named(made, block: dict[str, Any]) -> None:
+    assert ignored_by_formulas(made.question(simulation=block)) == []
+
+
+def test_a_link_of_several_replicas_is_rough(made) -> None:
+    block = {"transfers": {"sharing": "fcfs", "scope": "fabric"}}
+    (line,) = ignored_by_formulas(made.question(simulation=block))
+    assert "per fabric" in line and "too long" in line
 
 
 def test_a_rate_that_follows_the_clock_is_named(made) -> None:

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pdalloc.attainment import attainment
+from pdalloc.attainment import attainment, exponential_points
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import ROLES, Fleet
 from pdalloc.hardware.gpu import Gpu
@@ -19,7 +19,9 @@ from pdalloc.hardware.llm import Llm
 from pdalloc.latency.affine import AffineDecode, AffinePrefill
 from pdalloc.latency.service import Latency, Noise
 from pdalloc.prediction import Prediction, Predictor, predict, spread_nodes
-from pdalloc.simulation.attainment import Bound
+from pdalloc.simulation import fast
+from pdalloc.simulation.attainment import Bound, attained
+from pdalloc.simulation.statistics import Run, interval, steady
 from pdalloc.system import FirstToken, ReplicaType, System
 from pdalloc.workload.lengths import LengthLaw, fixed, joint_table
 from pdalloc.workload.traffic import TrafficClass, Workload
@@ -201,3 +203,49 @@ def test_a_wider_bound_is_kept_by_more() -> None:
 def test_gap_bounds_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="a bound on itl; put bounds on"):
         attainment(predicted(), [Bound("itl", 0.05)])
+
+
+def test_long_waits_and_long_steps_come_together() -> None:
+    """Constant service at high load: TTFT, TPOT and E2E of a request rise together.
+
+    The joint share lies in the simulation's interval; with independent stages it is a point and
+    a half outside.
+    """
+    lengths = fixed(1000.0, 60.0)
+    latency = Latency(AffinePrefill(0.0, 1e-4), AffineDecode(0.005, 4e-4))
+    types = {"a": ReplicaType("a", Gpu("a", "A"), 1, ROLES, latency, 1.0)}
+    rate = 8 * 10.0 * 0.88
+    system = System(
+        Llm("t", "T", 1e9, 1e5, 1e5, 1e9),
+        Workload((TrafficClass("all", rate, lengths),)),
+        types,
+        Link(0.0, math.inf),
+        {"prefill": "central_queue", "decode": "least_loaded"},
+        "prefill",
+    )
+    fleet = Fleet.of({("prefill", "a"): 8, ("decode", "a"): 4})
+    prediction = predict(Predictor(system), fleet, {(role, "a"): rate for role in ROLES})
+    [(p, d)] = prediction.paths()
+    law = prediction.predictor.law("e2e", 0, p, d)
+    bounds = [Bound("ttft", 0.25), Bound("e2e", law.quantile(0.93))]
+    kept = []
+    for seed in range(6):
+        log = fast.simulate(system, fleet, {(r, "a"): 1.0 for r in ROLES}, 200_000, seed)
+        kept.append(float(attained(Run(log, (), ()), bounds)[steady(log)].mean()))
+    share, half_width = interval(kept)
+    assert attainment(prediction, bounds) == pytest.approx(share, abs=half_width + 0.004)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Predictor, "echo", lambda self, p, d, steps: np.zeros(len(steps)))
+        assert attainment(prediction, bounds) > share + half_width + 0.01
+
+
+@pytest.mark.parametrize("count", [16, 256])
+def test_points_of_an_exponential(count: int) -> None:
+    """Weights sum to 1, the mean is 1, and the tail beyond e^-7 is there."""
+    values, weights = exponential_points(count)
+    assert weights.sum() == pytest.approx(1.0, rel=1e-12)
+    assert weights @ values == pytest.approx(1.0, rel=1e-12)
+    assert weights[values > 7.0].sum() == pytest.approx(
+        math.exp(-7.0), rel=0.5 if count < 20 else 0.1
+    )
+    assert weights @ values**2 == pytest.approx(2.0, rel=0.1 if count < 20 else 1e-3)

@@ -16,6 +16,7 @@ from pdalloc.closed_forms import (
     effective_prefill_throughput,
     mm1_count,
     mm1_count_percentile,
+    mm1_count_wait_percentile,
     paper_counts,
 )
 from pdalloc.errors import InfeasibleError, InputError, PdallocError
@@ -96,6 +97,29 @@ def test_percentile_count_keeps_the_queueing_law_at_its_bound(p: float) -> None:
     assert sojourn.mean == pytest.approx(tau / math.log(1 / (1 - p)), rel=1e-9)
 
 
+@given(st.floats(0.1, 100), st.floats(0.1, 50), st.floats(0, 200), st.floats(0.05, 0.999))
+def test_wait_percentile_count_solves_its_equation(
+    rate: float, mu: float, room: float, p: float
+) -> None:
+    """(x/mu) exp(-(mu - x) t) = 1 - p at x = lambda/n, t = 0 included."""
+    n = mm1_count_wait_percentile(rate, mu, room / mu, p)
+    x = rate / n
+    assert 0.0 < x < mu
+    assert math.log(x / mu) - room * (1 - x / mu) == pytest.approx(math.log(1 - p), rel=1e-7)
+
+
+@pytest.mark.parametrize("p", [0.9, 0.99])
+def test_wait_percentile_count_keeps_the_queueing_law_at_its_bound(p: float) -> None:
+    mu, t, rate = 4.6, 0.8, 20.0
+    n = mm1_count_wait_percentile(rate, mu, t, p)
+    service = Exponentials(np.array([1 / mu]), np.ones(1), np.zeros(1))
+    assert SingleServerWait(rate / n, service).quantile(p) == pytest.approx(t, rel=2e-3)
+
+
+def test_a_wait_alone_asks_for_less_than_the_whole_sojourn() -> None:
+    assert mm1_count_wait_percentile(20, 4.6, 0.8, 0.9) < mm1_count_percentile(20, 4.6, 0.8, 0.9)
+
+
 def test_the_percentile_of_the_mean_is_the_mean() -> None:
     """An exponential sojourn is below its mean with probability 1 - 1/e."""
     mean, percentile = mm1_count(7, 3, 1), mm1_count_percentile(7, 3, 1, 1 - math.exp(-1))
@@ -154,6 +178,8 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: mm1_count_percentile(1, 4, 1, 1.0), "strictly between 0 and 1"),
     (lambda: mm1_count_percentile(1, 4, 1, 0.0), "strictly between 0 and 1"),
     (lambda: mm1_count_percentile(1, 4, 1, math.nan), "strictly between 0 and 1"),
+    (lambda: mm1_count_wait_percentile(1, 4, 1, 1.0), "strictly between 0 and 1"),
+    (lambda: mm1_count_wait_percentile(1, 4, -1, 0.5), "wait"),
     (lambda: decode_count(1, 0, 0.01, 0.001, 0.1), "steps"),
     (lambda: decode_count(1, 100, 0.01, -0.001, 0.1), "per_request"),
     (lambda: effective_prefill_throughput(0, 100, 1, 0), "peak"),

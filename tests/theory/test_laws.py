@@ -302,3 +302,13 @@ def test_erlang_tail_far_out() -> None:
     law = Sum((exponential(1.0),) * 3)
     t = float(gammainccinv(3, 1e-4))
     assert law.tail(t) == pytest.approx(float(gammaincc(3, t)), rel=2e-2)
+
+
+@pytest.mark.parametrize("mean", [1e-3, 2.0])
+def test_variance_of_a_lattice_law(mean: float) -> None:
+    """Var of Exp(m) is m^2; of a sum, the sum; of a mixture with an atom p(2 - p) m^2."""
+    single = Exponentials(np.array([mean]), np.ones(1), np.zeros(1))
+    assert single.variance == pytest.approx(mean**2, rel=1e-3)
+    assert total([single, single]).variance == pytest.approx(2.0 * mean**2, rel=1e-3)
+    delayed = Mixture((constant(0.0), single), (0.7, 0.3))
+    assert delayed.variance == pytest.approx(0.3 * 1.7 * mean**2, rel=2e-3)

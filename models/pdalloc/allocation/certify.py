@@ -9,17 +9,17 @@ from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.errors import UnstableError
 from pdalloc.fleet import ROLES, Fleet
 from pdalloc.prediction import Prediction
-from pdalloc.slo.objective import Slo
+from pdalloc.slo.interface import Objective
 
 
 @dataclass(frozen=True)
 class SloCheck:
-    """One SLO of a fleet: the worst prediction over the paths, in seconds.
+    """One SLO of a fleet: the worst prediction over the paths, seconds or share late.
 
     ``predicted`` is None when the fleet has no steady state.
     """
 
-    slo: Slo
+    slo: Objective
     predicted: float | None
 
     @property
@@ -66,15 +66,11 @@ def certify(problem: AllocationProblem, fleet: Fleet) -> Certificate:
         ]
     except UnstableError as error:
         return Certificate(fleet, None, _unknown(capacity.slos), (*broken, str(error)))
-    broken += [
-        f"{c.slo.title} {c.predicted:.4g} s is above {c.slo.bound:.4g} s"
-        for c in checks
-        if not c.kept
-    ]
+    broken += [c.slo.broken_text(c.predicted or 0.0) for c in checks if not c.kept]
     return Certificate(fleet, prediction, tuple(checks), tuple(broken))
 
 
-def _unknown(slos: tuple[Slo, ...]) -> tuple[SloCheck, ...]:
+def _unknown(slos: tuple[Objective, ...]) -> tuple[SloCheck, ...]:
     return tuple(SloCheck(slo, None) for slo in slos)
 
 

@@ -8,7 +8,8 @@ from pdalloc.allocation.covers import MOST_REPLICAS, covers
 from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
 from pdalloc.prediction import DecodeState, PrefillState
-from pdalloc.slo.objective import Slo
+from pdalloc.slo.interface import Objective
+from pdalloc.slo.objective import milliseconds
 
 ROOM = 1.0 + 1e-9
 
@@ -41,7 +42,7 @@ def _idle_paths(problem: AllocationProblem) -> list[tuple[PrefillState, DecodeSt
 
 def _floor_sentence(
     problem: AllocationProblem,
-    slo: Slo,
+    slo: Objective,
     index: int,
     paths: list[tuple[PrefillState, DecodeState]],
 ) -> str:
@@ -49,22 +50,19 @@ def _floor_sentence(
     floor, p, _ = min(
         ((capacity.value(slo, index, p, d), p, d) for p, d in paths), key=lambda item: item[0]
     )
-    where = ""
-    if slo.metric in ("ttft", "e2e"):
-        system = capacity.system
-        mix = capacity.predictor.mix.of_class(index)
-        times = p.replica_type.latency.prefill_seconds(mix.prompt, mix.cached)
-        prefill = float(mix.weight @ times)
-        moved = float(mix.weight @ system.transfer_seconds(mix))
-        where = f" (prefill {_ms(prefill)} + KV transfer {_ms(moved)} on average)"
-    elif slo.metric in ("tpot", "itl"):
-        where = " (one request decoding alone)"
-    asked, least = _apart(slo.bound, floor)
-    return (
-        f"{slo.title} of {slo.traffic_class!r} cannot be {asked} with any number of "
-        f"replicas: on the best types an unloaded request already takes {least}{where}; "
-        f"set a bound above {least}"
-    )
+    return slo.unreachable_text(floor, _where(problem, slo, index, p))
+
+
+def _where(problem: AllocationProblem, slo: Objective, index: int, p: PrefillState) -> str:
+    """What an unloaded request's time goes to, in words."""
+    if slo.limits.keys().isdisjoint({"ttft", "e2e"}):
+        return " (one request decoding alone)"
+    system = problem.capacity.system
+    mix = problem.capacity.predictor.mix.of_class(index)
+    times = p.replica_type.latency.prefill_seconds(mix.prompt, mix.cached)
+    prefill = milliseconds(float(mix.weight @ times))
+    moved = milliseconds(float(mix.weight @ system.transfer_seconds(mix)))
+    return f" (prefill {prefill} + KV transfer {moved} on average)"
 
 
 def _shortage_sentence(problem: AllocationProblem) -> str:
@@ -123,18 +121,3 @@ def _reachable(free: AllocationProblem) -> bool:
         any(free.rate(o) * MOST_REPLICAS >= free.demand for o in free.in_role(role))
         for role in ROLES
     )
-
-
-def _apart(bound: float, floor: float) -> tuple[str, str]:
-    """Both in words with as many digits as tell them apart."""
-    for digits in (4, 6, 8, 10):
-        texts = _ms(bound, digits), _ms(floor, digits)
-        if texts[0] != texts[1]:
-            break
-    return texts
-
-
-def _ms(seconds: float, digits: int = 4) -> str:
-    if seconds < 10:
-        return f"{seconds * 1e3:.{digits}g} ms"
-    return f"{seconds:.{digits}g} s"

@@ -9,18 +9,22 @@ pool is *pooled*: the more replicas, the more each admits, up to a bound that is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from pdalloc.attainment import on_path
 from pdalloc.errors import UnstableError
-from pdalloc.fleet import DECODE, PREFILL, Role
+from pdalloc.fleet import DECODE, PREFILL, ROLES, Role
+from pdalloc.laws import Law
 from pdalloc.prediction import DecodeState, Predictor, PrefillState
 from pdalloc.queueing.decode.station import FAR
-from pdalloc.slo.objective import METRICS, Slo
+from pdalloc.simulation.options import PLAIN, SimulationOptions
+from pdalloc.slo.interface import Objective
+from pdalloc.slo.objective import METRICS
 from pdalloc.system import ReplicaType, System
 
 RATE_TOLERANCE = 1e-12
@@ -39,15 +43,34 @@ MOST_POOLED = 10_000
 
 
 @dataclass(frozen=True)
+class _OnPath:
+    """What objectives read: laws and shares of class ``index`` on the path p -> d."""
+
+    predictor: Predictor
+    index: int
+    p: PrefillState
+    d: DecodeState
+
+    def law(self, metric: str) -> Law:
+        """Law of ``metric``, seconds."""
+        return self.predictor.law(metric, self.index, self.p, self.d)
+
+    def late_share(self, limits: Mapping[str, float]) -> float:
+        """Share of requests that break some of ``limits``, seconds by metric."""
+        return 1.0 - on_path(self.predictor, self.index, self.p, self.d, limits)
+
+
+@dataclass(frozen=True)
 class Rates:
     """Admissible rates of one system under its SLOs.
 
     Rates are per replica, requests/s; they do not depend on how much traffic is offered
-    (bursts thin by a pool's share of the workload's own rate).
+    (bursts thin by a pool's share of the workload's own rate). ``options`` are the predictor's.
     """
 
     system: System
-    slos: tuple[Slo, ...]
+    slos: tuple[Objective, ...]
+    options: SimulationOptions = PLAIN
     _rates: dict[tuple[Role, str, int], float] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -58,23 +81,31 @@ class Rates:
     @cached_property
     def predictor(self) -> Predictor:
         """The laws that are inverted here."""
-        return Predictor(self.system)
+        return Predictor(self.system, self.options)
+
+    def under(self, system: System) -> Self:
+        """The same question about another system."""
+        return type(self)(system, self.slos, self.options)
 
     @cached_property
-    def slo_classes(self) -> list[tuple[Slo, int]]:
+    def slo_classes(self) -> list[tuple[Objective, int]]:
         """Every SLO with the index of its traffic class."""
         names = [c.name for c in self.system.workload.classes]
         return [(slo, names.index(slo.traffic_class)) for slo in self.slos]
 
     @property
     def first_token_spans(self) -> bool:
-        """Whether a TTFT SLO sees decode's load."""
-        return self.system.first_token == "decode" and any(s.metric == "ttft" for s in self.slos)
+        """Whether an SLO on TTFT sees decode's load."""
+        return self.system.first_token == "decode" and any("ttft" in s.limits for s in self.slos)
 
     @property
     def coupled(self) -> bool:
         """Whether an SLO spans both stages, so that decode's load costs prefill budget."""
-        return self.first_token_spans or any(slo.metric == "e2e" for slo in self.slos)
+        return any(self.spans(slo) for slo in self.slos)
+
+    def spans(self, slo: Objective) -> bool:
+        """Whether the load of either role changes ``slo``."""
+        return all(self.decided_by(role) & slo.limits.keys() for role in ROLES)
 
     def pooled(self, role: Role) -> bool:
         """Whether what a replica of ``role`` admits depends on how many its pool has."""
@@ -85,9 +116,9 @@ class Rates:
         """Whether what pools admit is rate times replicas, whatever the rest of the fleet."""
         return not (self.coupled or self.pooled(PREFILL) or self.pooled(DECODE))
 
-    def value(self, slo: Slo, index: int, p: PrefillState, d: DecodeState) -> float:
-        """Predicted seconds of ``slo`` for class ``index`` on one path."""
-        return slo.statistic.of_law(self.predictor.law(slo.metric, index, p, d))
+    def value(self, slo: Objective, index: int, p: PrefillState, d: DecodeState) -> float:
+        """Predicted number of ``slo`` for class ``index`` on one path: seconds, or share late."""
+        return slo.predict(_OnPath(self.predictor, index, p, d))
 
     def decided_by(self, role: Role) -> frozenset[str]:
         """The metrics that the load of ``role`` changes."""
@@ -101,9 +132,9 @@ class Rates:
     ) -> float:
         """Least relative room 1 - predicted/bound over the SLOs; negative when one breaks."""
         room = [
-            1.0 - self.value(slo, i, p, d) / slo.bound
+            slo.room(self.value(slo, i, p, d))
             for slo, i in self.slo_classes
-            if slo.metric in metrics
+            if slo.limits.keys() & metrics
         ]
         return min(room, default=1.0)
 
@@ -150,8 +181,8 @@ class Rates:
         if role == PREFILL:
             return 1.0 / self.predictor.prefill(r, 0.0).service.mean
         station = self.predictor.decode(r, 0.0).law.station
-        if math.isfinite(station.capacity):
-            return station.capacity
+        if math.isfinite(station.limit):
+            return station.limit
         far = station.seconds(np.array([FAR]))[0]  # steps as long for any batch
         return float(FAR / far / self.predictor.mean_steps)
 

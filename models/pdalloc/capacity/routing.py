@@ -1,11 +1,12 @@
 """How a fleet shares its traffic so that every SLO holds, and what it does then.
 
-Decode's load matters to prefill when an SLO spans both stages (E2E, or TTFT when decode
-makes the first token). Decode pools are then loaded to a *common level*: equal mean time to
-the first token (or, where only E2E spans them, to the last). No pool is slower than the
-level, and for one mean SLO no other split leaves prefill more. For percentiles, and where
-TTFT and E2E both span the stages, it is a rule (:attr:`Capacity.rule`); a pool that would
-only harm may stay idle. With one type per role there is nothing to choose.
+Decode's load matters to prefill when an SLO spans both stages (E2E, TTFT when decode makes the
+first token, or a joint SLO with limits on both). Decode pools are then loaded to a *common
+level*: equal mean time to the first token (or, where only E2E spans them, to the last), and
+under a joint SLO equal room beside the best idle prefill. No pool is slower than the level, and
+for one mean SLO no other split leaves prefill more. For percentiles, joint SLOs, and where TTFT
+and E2E both span the stages, it is a rule (:attr:`Capacity.rule`); a pool that would only harm
+may stay idle. With one type per role there is nothing to choose.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from pdalloc.errors import UnstableError
 from pdalloc.fleet import DECODE, PREFILL, Fleet
 from pdalloc.laws import Array
 from pdalloc.prediction import DecodeState, PoolKey, Prediction, predict
-from pdalloc.slo.objective import Slo
+from pdalloc.slo.interface import Objective
 from pdalloc.system import ReplicaType
 
-LEVEL_POINTS = 129
-"""Points of the table of level against rate, per decode type."""
+LEVEL_POINTS, FEW_LEVEL_POINTS = 129, 17
+"""Points of the table of level against rate, per decode type; few where each is dear."""
 Table = tuple[Array, Array]
 
 
@@ -38,27 +39,26 @@ class Capacity(Rates):
     @property
     def rule(self) -> str:
         """What the split between decode types leaves unsearched, in words; "" for nothing."""
+        spanning = self._spanning
+        if self._joint_spans:
+            return "a joint SLO spans the stages"
         if self.only_by_rule:
             return "TTFT and E2E SLOs both span the stages"
-        spanning = self._spanning
-        if len(spanning) > 1 or any(s.statistic.name != "mean" for s in spanning):
+        if len(spanning) > 1 or any(s.level > 0.0 for s in spanning):
             return "a percentile, or several SLOs, span the stages"
         return ""
 
     @property
     def only_by_rule(self) -> bool:
         """Whether another split between decode types is known to do with less at times."""
-        return len({slo.metric for slo in self._spanning}) > 1
+        return len({metric for slo in self._spanning for metric in slo.limits}) > 1
 
     @property
-    def _spanning(self) -> list[Slo]:
+    def _spanning(self) -> list[Objective]:
         """The SLOs that make the split between decode types matter to prefill."""
         if len(self.system.types_for(DECODE)) < 2:
             return []
-        return [s for s in self.slos if s.metric == "e2e" or self._spans_first_token(s)]
-
-    def _spans_first_token(self, slo: Slo) -> bool:
-        return slo.metric == "ttft" and self.system.first_token == "decode"
+        return [slo for slo in self.slos if self.spans(slo)]
 
     def decode_split(self, fleet: Fleet, demand: float) -> dict[str, float] | None:
         """Requests/s per replica of each decode type, at a common level.
@@ -103,13 +103,21 @@ class Capacity(Rates):
         """(rates in requests/s, nondecreasing levels in seconds) of a decode pool's replica."""
         key = (r.name, replicas if self.pooled(DECODE) else 1)
         if key not in self._levels:
-            rates = np.linspace(0.0, self.admissible_rate(DECODE, r, replicas), LEVEL_POINTS)
+            points = FEW_LEVEL_POINTS if self._joint_spans else LEVEL_POINTS
+            rates = np.linspace(0.0, self.admissible_rate(DECODE, r, replicas), points)
             states = [self.predictor.decode(r, float(rate), replicas) for rate in rates]
             levels = np.array([self._level(state) for state in states])
             self._levels[key] = rates, np.maximum.accumulate(levels)
         return self._levels[key]
 
+    @property
+    def _joint_spans(self) -> bool:
+        return any(len(slo.limits) > 1 for slo in self._spanning)
+
     def _level(self, d: DecodeState) -> float:
+        if self._joint_spans:  # what it leaves to prefill, at best
+            idle = (self.predictor.prefill(r, 0.0) for r in self.system.types_for(PREFILL))
+            return -max(self.slack(p, d) for p in idle)
         if self.first_token_spans:
             return d.law.mean_first_token
         return d.law.mean_entry + self.predictor.mean_steps * d.law.mean_step

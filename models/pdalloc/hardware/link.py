@@ -18,8 +18,8 @@ FloatOrArray = TypeVar("FloatOrArray", float, NDArray[np.float64])
 class Link:
     """A transfer takes ``latency`` seconds plus bytes / ``bandwidth`` (bytes/s).
 
-    Each prefill replica owns one such link, so a replica's own transfers, spaced by its
-    prefill times, do not share it; contention between replicas is not modelled.
+    Whether transfers share it is the network's matter (``simulation: transfers:``); by default
+    each has the bandwidth to itself.
     """
 
     latency: float = 0.0

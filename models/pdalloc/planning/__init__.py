@@ -1,8 +1,21 @@
-"""plan, evaluate and simulate: from a scenario to an answer."""
+"""plan, evaluate, compare, frontier, explain and simulate: from a scenario to an answer."""
 
 from pdalloc.planning.answer import Answer
+from pdalloc.planning.compare import compare
 from pdalloc.planning.effort import Effort
+from pdalloc.planning.explain import explain
+from pdalloc.planning.frontier import frontier
 from pdalloc.planning.plan import evaluate, plan
 from pdalloc.planning.simulation import Simulation, simulate
 
-__all__ = ["Answer", "Effort", "Simulation", "evaluate", "plan", "simulate"]
+__all__ = [
+    "Answer",
+    "Effort",
+    "Simulation",
+    "compare",
+    "evaluate",
+    "explain",
+    "frontier",
+    "plan",
+    "simulate",
+]

@@ -35,6 +35,15 @@ class PoolAnswer(Block):
     cost_usd_per_hour: float
 
 
+class LinkAnswer(Block):
+    """One link that KV transfers share, as formulas see it."""
+
+    link: str
+    transfers_per_s: float
+    utilisation: float
+    mean_delay_s: float = Field(description="what sharing adds to a transfer on average")
+
+
 class SloAnswer(Block):
     """One SLO: bound beside prediction, and beside simulation where one was run."""
 
@@ -52,6 +61,43 @@ class SloAnswer(Block):
     simulated_verdict: Verdict | None = Field(
         default=None, description="of the simulation, with the confidence of the interval"
     )
+
+
+class JointSloAnswer(Block):
+    """A joint SLO: at least ``share`` of the requests keep every latency of ``within_s``."""
+
+    traffic_class: str
+    share: float
+    within_s: dict[str, float]
+    predicted_share: float | None = Field(
+        description="in time on the worst path of the fleet; None: no steady state"
+    )
+    kept: bool
+    binding: bool = Field(description="broken, or breaks when some pool has one replica fewer")
+    simulated_share: float | None = None
+    simulated_half_width: float | None = Field(
+        default=None, description="half of the 95 % confidence interval"
+    )
+    simulated_verdict: Verdict | None = Field(
+        default=None, description="of the simulation, with the confidence of the interval"
+    )
+
+
+class LatenessAnswer(Block):
+    """A best-effort SLO: what requests later than ``within_s`` are expected to cost.
+
+    It is paid beside the fleet, and does not drive its choice.
+    """
+
+    traffic_class: str
+    within_s: dict[str, float]
+    usd_per_late_request: float
+    predicted_late_share: float | None = Field(description="None: no steady state")
+    predicted_usd_per_hour: float | None
+    simulated_late_share: float | None = None
+    simulated_late_share_half_width: float | None = None
+    simulated_usd_per_hour: float | None = None
+    simulated_usd_per_hour_half_width: float | None = None
 
 
 class MarginAnswer(Block):
@@ -100,13 +146,25 @@ class Answer(Block):
         default_factory=dict, description="cheapest fleet of one GPU type alone, USD/hour"
     )
     pools: list[PoolAnswer]
+    links: list[LinkAnswer] = Field(
+        default_factory=list, description="shared KV links; empty where transfers share none"
+    )
     slos: list[SloAnswer]
+    joint_slos: list[JointSloAnswer] = Field(default_factory=list)
+    lateness: list[LatenessAnswer] = Field(
+        default_factory=list, description="best-effort SLOs and the price of what they miss"
+    )
     margin: MarginAnswer | None
     alternatives: list[AlternativeAnswer] = Field(default_factory=list)
     details: dict[str, float | str] = Field(default_factory=dict)
     warnings: list[str]
     estimates: list[str]
     produced_by: dict[str, Any]
+
+    @property
+    def promises(self) -> list[SloAnswer | JointSloAnswer]:
+        """Every SLO that must be met: on one latency, then joint ones."""
+        return [*self.slos, *self.joint_slos]
 
     def to_json(self) -> str:
         """Indented JSON, keys in the order above, no NaN or infinity."""

@@ -7,17 +7,32 @@ from pdalloc.allocation.problem import Allocation, AllocationProblem
 from pdalloc.capacity import Capacity
 from pdalloc.fleet import ROLES, Fleet
 from pdalloc.planning import margins
-from pdalloc.planning.answer import AlternativeAnswer, Answer, MarginAnswer, PoolAnswer, SloAnswer
+from pdalloc.planning.answer import (
+    AlternativeAnswer,
+    Answer,
+    LinkAnswer,
+    MarginAnswer,
+    PoolAnswer,
+)
 from pdalloc.planning.caveats import estimates_of, ignored_by_formulas, warnings_of
+from pdalloc.planning.promises import predicted_lateness, predicted_rows
 from pdalloc.prediction import DecodeState
 from pdalloc.scenario import Scenario
+from pdalloc.slo.interface import Objective
 from pdalloc.version import provenance
 
 
 def answer_of(
-    scenario: Scenario, problem: AllocationProblem, allocation: Allocation, seed: int
+    scenario: Scenario,
+    problem: AllocationProblem,
+    allocation: Allocation,
+    seed: int,
+    with_margins: bool = True,
 ) -> Answer:
-    """What ``allocation`` comes to by prediction, which has the last word on its SLOs."""
+    """What ``allocation`` comes to by prediction, which has the last word on its SLOs.
+
+    Margins take most of the time; without them the most demand is not known either.
+    """
     fleet = allocation.fleet
     check = certify(problem, fleet) if fleet.pools else None
     capacity, demand = problem.capacity, problem.demand
@@ -25,12 +40,14 @@ def answer_of(
     gpus = problem.gpus(fleet)
     total = sum(gpus.values())
     served = check is not None and all(fleet.in_role(role) for role in ROLES)
-    margin = _margin(capacity, fleet, demand) if served else None
+    margin = _margin(capacity, fleet, demand) if served and with_margins else None
     cost = allocation.cost
     status, reason = allocation.status, allocation.reason
     if status != "infeasible" and check is not None and not check.certified:
         # prediction has the last word, whatever solver spoke
         status, reason = "infeasible", f"the fleet fails its check: {'; '.join(check.broken)}"
+    checks = check.slos if check else [SloCheck(slo, None) for slo in capacity.slos]
+    slos, joint = predicted_rows(checks, _binding(problem, check) if check else set())
     return Answer(
         scenario=scenario.name,
         title=scenario.title,
@@ -55,7 +72,10 @@ def answer_of(
         ),
         tokens_per_minute_per_gpu=tokens_per_minute / total if total else None,
         pools=_pools(problem, check),
-        slos=_slos(problem, check),
+        links=_links(check),
+        slos=slos,
+        joint_slos=joint,
+        lateness=predicted_lateness(scenario, check.prediction if check else None),
         margin=margin,
         alternatives=[
             AlternativeAnswer(fleet=str(f), xpyd=f.xpyd, cost_usd_per_hour=problem.cost(f))
@@ -112,29 +132,26 @@ def _pools(problem: AllocationProblem, check: Certificate | None) -> list[PoolAn
     return found
 
 
-def _slos(problem: AllocationProblem, check: Certificate | None) -> list[SloAnswer]:
-    checks = check.slos if check else [SloCheck(slo, None) for slo in problem.capacity.slos]
-    binding = _binding(problem, check) if check else set()
+def _links(check: Certificate | None) -> list[LinkAnswer]:
+    if check is None or check.prediction is None:
+        return []
     return [
-        SloAnswer(
-            traffic_class=c.slo.traffic_class,
-            metric=c.slo.metric,
-            statistic=c.slo.statistic.name,
-            bound_s=c.slo.bound,
-            predicted_s=c.predicted,
-            kept=c.kept,
-            binding=c.slo in binding,
+        LinkAnswer(
+            link=link.name,
+            transfers_per_s=link.rate,
+            utilisation=link.utilisation,
+            mean_delay_s=link.mean_delay,
         )
-        for c in checks
+        for link in check.prediction.links()
     ]
 
 
-def _binding(problem: AllocationProblem, check: Certificate) -> set[object]:
+def _binding(problem: AllocationProblem, check: Certificate) -> set[Objective]:
     """The SLOs that are broken, or that break when some pool has one replica fewer.
 
     A pool without which there is no steady state is held by stability, not by an SLO.
     """
-    bound: set[object] = {c.slo for c in check.slos if not c.kept}
+    bound: set[Objective] = {c.slo for c in check.slos if not c.kept}
     for pool in check.fleet.pools:
         fewer = dict(check.fleet.counts)
         fewer[pool.role, pool.replica_type] -= 1

@@ -24,6 +24,8 @@ ACCURACY: dict[Dispatch, str] = {
 """Errors of the default delay laws under bursts: experiments/delay_laws/results/accuracy.csv."""
 FEW = 1e-3
 """Shares of requests below this are not worth a warning."""
+KNOWN = frozenset({"kv", "multi_token", "network"})
+"""Options that formulas read."""
 HIGH_BATCH = 0.99
 WORKS_ALL_THE_TIME = 0.995
 LITTLE_TOLERANCE = 0.03
@@ -57,7 +59,7 @@ def warnings_of(
             found += _batches_beyond(prediction, r)
     if rule:
         found.append(
-            f"{rule}: decode types are loaded to a common first-token time; the plan is the best "
+            f"{rule}: decode types are loaded to a common level; the plan is the best "
             "under that routing, other splits were not searched"
         )
     found += _nearly_full(prediction)
@@ -137,9 +139,15 @@ def ignored_by_formulas(scenario: Scenario) -> list[str]:
     on = [
         "transfers" if name == "network" else name.replace("_", " ")
         for name, value in vars(scenario.options).items()
-        if value is not None and value != {}
+        if value is not None and value != {} and name not in KNOWN
     ]
-    found = []
+    kv = scenario.options.kv
+    if kv is not None and kv.back_pressure:
+        on.append("back-pressure of kv")
+    network = scenario.options.network
+    if network is not None and network.jitter is not None:
+        on.append("transfer jitter")
+    found = _fabric(scenario)
     if on:
         found.append(
             f"simulation options ({', '.join(on)}): only a simulation knows them, formulas do not"
@@ -155,6 +163,17 @@ def ignored_by_formulas(scenario: Scenario) -> list[str]:
                 f"disperses like {c.arrivals.dispersion:.3g} in the long run"
             )
     return found
+
+
+def _fabric(scenario: Scenario) -> list[str]:
+    """What is rough about the law of a link that several prefill replicas share."""
+    network = scenario.options.network
+    if network is None or network.sharing == "none" or network.scope == "replica":
+        return []
+    return [
+        f"KV transfers share links per {network.scope}: formulas take them to come as requests do, "
+        "so their waits are too long where prefill is busy, and each link to carry all the traffic"
+    ]
 
 
 def _nearly_full(prediction: Prediction | None) -> list[str]:

@@ -30,15 +30,15 @@ def demand_margin(capacity: Capacity, fleet: Fleet, demand: float) -> float | No
 
 def prefill_margin(capacity: Capacity, fleet: Fleet, demand: float) -> float | None:
     """Relative slow-down of every prefill the fleet survives."""
-    return _greatest_change(
-        lambda f: fits(Capacity(capacity.system.slowed(prefill=f), capacity.slos), fleet, demand)
+    return greatest_change(
+        lambda f: fits(capacity.under(capacity.system.slowed(prefill=f)), fleet, demand)
     )
 
 
 def decode_margin(capacity: Capacity, fleet: Fleet, demand: float) -> float | None:
     """Relative slow-down of every decode step the fleet survives."""
-    return _greatest_change(
-        lambda f: fits(Capacity(capacity.system.slowed(decode=f), capacity.slos), fleet, demand)
+    return greatest_change(
+        lambda f: fits(capacity.under(capacity.system.slowed(decode=f)), fleet, demand)
     )
 
 
@@ -48,12 +48,12 @@ def output_margin(capacity: Capacity, fleet: Fleet, demand: float) -> float | No
 
     def holds(factor: float) -> bool:
         longer = system.with_workload(system.workload.with_longer_outputs(factor))
-        return fits(Capacity(longer, capacity.slos), fleet, demand)
+        return fits(capacity.under(longer), fleet, demand)
 
-    return _greatest_change(holds)
+    return greatest_change(holds)
 
 
-def _greatest_change(holds: Callable[[float], bool]) -> float | None:
+def greatest_change(holds: Callable[[float], bool]) -> float | None:
     """Greatest relative change x in [LEAST, MOST] with ``holds(1 + x)``; None when none."""
     if holds(1.0 + MOST):
         return MOST

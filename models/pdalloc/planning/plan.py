@@ -40,7 +40,7 @@ def plan(
     """
     if alternatives and solver != "exact":
         raise UnsupportedError(f"solver {solver!r} lists no alternatives; use --solver exact")
-    _check_apart(scenario)
+    check_apart(scenario)
     problem = scenario.problem()
     allocation = solver_named(solver).solve(problem, alternatives)
     answer = answer_of(scenario, problem, allocation, seed)
@@ -65,7 +65,7 @@ def evaluate(
 
     ``fleet`` as ``3P4D`` or ``prefill/h200x8=3,decode/h200x8=4``.
     """
-    _check_apart(scenario)
+    check_apart(scenario)
     if isinstance(fleet, str):
         fleet = parse_fleet(fleet, scenario.system.type_names)
     problem = scenario.problem()
@@ -86,7 +86,8 @@ def evaluate(
     return validated(scenario, problem, answer, effort or Effort(), seed, progress)
 
 
-def _check_apart(scenario: Scenario) -> None:
+def check_apart(scenario: Scenario) -> None:
+    """Raise UnsupportedError for co-located serving."""
     if scenario.options.colocated is not None:
         raise UnsupportedError(
             "simulation.colocated: no formula knows co-located serving; use pdalloc simulate"

@@ -8,7 +8,7 @@ The result is a fleet that works, not one that is proven cheapest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pdalloc.allocation.certify import resource_violations
 from pdalloc.allocation.problem import Allocation, AllocationProblem
@@ -17,6 +17,7 @@ from pdalloc.fleet import Fleet, parse_fleet
 from pdalloc.planning.answer import Answer
 from pdalloc.planning.assembly import answer_of
 from pdalloc.planning.effort import Effort
+from pdalloc.planning.promises import with_lateness
 from pdalloc.planning.validated import (
     NOT_VALIDATED,
     Progress,
@@ -43,6 +44,7 @@ class _Judge:
     effort: Effort
     seed: int
     progress: Progress | None
+    late: dict[Fleet, list[list[float]]] = field(default_factory=dict)
 
     def __call__(self, fleet: Fleet) -> tuple[Comparison, ...]:
         """Every SLO of ``fleet``; looked at more closely when only nearness keeps it open."""
@@ -55,8 +57,9 @@ class _Judge:
 
     def _simulated(self, fleet: Fleet, effort: Effort) -> tuple[Comparison, ...]:
         unknown = dict.fromkeys(self.scenario.slos, float("inf"))
+        late = self.late[fleet] = []
         found = compared(
-            self.scenario, self.problem, fleet, unknown, effort, self.seed, self.progress
+            self.scenario, self.problem, fleet, unknown, effort, self.seed, self.progress, late
         )
         for c in found:
             if c.verdict == "too few to judge":
@@ -101,7 +104,7 @@ def repaired(
         return reached
     predicted = predictions(scenario, reached)
     compared_now = tuple(replace(c, predicted=predicted[c.slo]) for c in found)
-    return with_comparisons(reached, compared_now)
+    return with_lateness(scenario, with_comparisons(reached, compared_now), judge.late[fleet])
 
 
 def _reached(
@@ -159,7 +162,7 @@ def _larger(problem: AllocationProblem, fleet: Fleet, now: tuple[Comparison, ...
 
     More prefill replicas change no gap between tokens.
     """
-    broken = {c.slo.metric for c in now if c.verdict != "keeps"}
+    broken = {metric for c in now if c.verdict != "keeps" for metric in c.slo.limits}
     only_decode = broken <= {"tpot", "itl"}
     fleets = []
     for o in problem.options:

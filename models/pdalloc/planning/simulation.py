@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pdalloc.allocation.problem import AllocationProblem
-from pdalloc.errors import InputError
+from pdalloc.capacity import Capacity
+from pdalloc.errors import InputError, UnsupportedError
 from pdalloc.fleet import PREFILL, ROLES, Fleet, parse_both_roles, parse_fleet
 from pdalloc.planning.caveats import FEW_FOR_P99, estimates_of, simulation_warnings
 from pdalloc.planning.effort import SEED, Effort
+from pdalloc.planning.promises import late_shares, simulated_lateness, simulated_rows
 from pdalloc.planning.simulation_answer import (
     EstimateAnswer,
     LatencyAnswer,
     SimulatedPool,
-    SimulatedSlo,
     SimulationAnswer,
 )
 from pdalloc.records import RequestLog
@@ -35,9 +35,9 @@ from pdalloc.simulation.summary import (
     replicate,
 )
 from pdalloc.simulation.traffic import Rates
+from pdalloc.slo.interface import Objective
 from pdalloc.slo.objective import METRICS, Slo
-from pdalloc.slo.statistics import Percentile
-from pdalloc.validation import estimated, lost_share, value_of, verdict
+from pdalloc.validation import Seen, lost_share
 from pdalloc.version import provenance
 
 Progress = Callable[[int, int], None]
@@ -79,11 +79,13 @@ def simulate(
     bounds = request_bounds(scenario.slos, [c.name for c in scenario.system.workload.classes])
     cost = _cost(scenario, fleet)
     first: list[RequestLog] = []
+    late: list[list[float]] = []
 
     def read(run: Run, replication: int) -> dict[str, float]:
         if replication == 0:
             first.append(run.log)
         overall = measure(run, fleet, bounds, cost)
+        late.append(late_shares(scenario, run))
         return {**overall, **_of_classes(scenario, run, overall)}
 
     summary = replicate(
@@ -106,7 +108,10 @@ def simulate(
         *effort.unseen(scenario.system, scenario.options),
     ]
     produced = provenance(f"simulate ({engine})", seed)
-    answer = answer.model_copy(update={"warnings": warnings, "produced_by": produced})
+    priced = simulated_lateness(scenario, late[: summary.replications])
+    answer = answer.model_copy(
+        update={"lateness": priced, "warnings": warnings, "produced_by": produced}
+    )
     return Simulation(answer, first[0])
 
 
@@ -151,7 +156,14 @@ def rates_for(
         return _by_work(scenario, fleet), [
             "co-located types share the traffic by how fast they serve a mean request"
         ]
-    return problem.capacity.best_route(fleet, problem.demand), []
+    try:
+        return problem.capacity.best_route(fleet, problem.demand), []
+    except UnsupportedError as error:
+        known = Capacity(
+            scenario.system, tuple(s for s in scenario.slos if isinstance(s, Slo)), scenario.options
+        )
+        words = f"{error}; types share the traffic as the other SLOs would have it"
+        return known.best_route(fleet, problem.demand), [words]
 
 
 def _by_work(scenario: Scenario, fleet: Fleet) -> Rates:
@@ -175,21 +187,21 @@ def _by_work(scenario: Scenario, fleet: Fleet) -> Rates:
     }
 
 
-def request_bounds(slos: Sequence[Slo], classes: Sequence[str]) -> list[Bound]:
-    """What a single request must keep: per class and latency the bound of the highest percentile.
+def request_bounds(slos: Sequence[Objective], classes: Sequence[str]) -> list[Bound]:
+    """What a single request must keep: per class and latency the limit of the highest level.
 
-    Where there is a mean only, the bound of the mean. Of a request's token gaps the
-    percentile's share must keep the bound, of a mean half of them.
+    That is the highest percentile's bound, or a joint SLO's limit of the highest share; where
+    there is a mean only, the bound of the mean. Of a request's token gaps the percentile's
+    share must keep the bound, of a mean half of them.
     """
     bounds = []
     for q, name in enumerate(classes):
         for metric in METRICS:
-            mine = [s for s in slos if (s.traffic_class, s.metric) == (name, metric)]
+            mine = [s for s in slos if s.traffic_class == name and metric in s.limits]
             if mine:
-                slo = max(mine, key=lambda s: getattr(s.statistic, "percent", 0.0))
-                percent = slo.statistic.percent if isinstance(slo.statistic, Percentile) else 50.0
-                share = percent / 100.0 if metric == "itl" else 1.0
-                bounds.append(Bound(metric, slo.bound, q, share))
+                slo = max(mine, key=lambda s: s.level)
+                share = slo.gap_share if metric == "itl" else 1.0
+                bounds.append(Bound(metric, slo.limits[metric], q, share))
     return bounds
 
 
@@ -212,13 +224,13 @@ def _of_classes(scenario: Scenario, run: Run, overall: Mapping[str, float]) -> d
         mine = kept & (run.log.traffic_class == q)
         of_it = overall if len(classes) == 1 else latencies(run, mine & run.log.finished)
         values |= {f"{name} {key}": x for key, x in of_it.items()}
-        for slo in scenario.slos:
-            if slo.traffic_class == name:
-                values[_key(slo)] = value_of(slo, run, mine, lost_share(run, mine))
+        seen = Seen(run, mine, lost_share(run, mine))
+        its = (slo for slo in scenario.slos if slo.traffic_class == name)
+        values |= {_key(slo): slo.measure(seen) for slo in its}
     return values
 
 
-def _key(slo: Slo) -> str:
+def _key(slo: Objective) -> str:
     return f"slo {slo.traffic_class} {slo.name}"
 
 
@@ -239,6 +251,9 @@ def _answer(
         kind = types[pool.replica_type]
         gpus[kind.gpu.name] = gpus.get(kind.gpu.name, 0) + kind.gpus * pool.replicas
     bounds = request_bounds(scenario.slos, [c.name for c in scenario.system.workload.classes])
+    slos, joint = simulated_rows(
+        scenario, {slo: summary.samples[_key(slo)] for slo in scenario.slos}
+    )
     return SimulationAnswer(
         scenario=scenario.name,
         title=scenario.title,
@@ -253,7 +268,8 @@ def _answer(
         requests=requests,
         replications=summary.replications,
         replications_asked=summary.asked,
-        slos=_slos(scenario, summary),
+        slos=slos,
+        joint_slos=joint,
         latencies=_latencies(scenario, numbers),
         attainment=numbers["attainment"],
         attainment_bounds=[_words(scenario, bound) for bound in bounds],
@@ -287,25 +303,6 @@ def _answer(
 
 def _estimate(estimate: Estimate) -> EstimateAnswer:
     return EstimateAnswer(value=estimate.value, half_width=estimate.half_width)
-
-
-def _slos(scenario: Scenario, summary: Summary) -> list[SimulatedSlo]:
-    found = []
-    for slo in scenario.slos:
-        value, half_width = estimated(summary.samples[_key(slo)])
-        known = math.isfinite(value)
-        found.append(
-            SimulatedSlo(
-                traffic_class=slo.traffic_class,
-                metric=slo.metric,
-                statistic=slo.statistic.name,
-                bound_s=slo.bound,
-                simulated_s=value if known else None,
-                half_width_s=half_width if known else None,
-                verdict=verdict(slo, value, half_width),
-            )
-        )
-    return found
 
 
 def _latencies(scenario: Scenario, numbers: Mapping[str, EstimateAnswer]) -> list[LatencyAnswer]:

@@ -30,6 +30,27 @@ class SimulatedSlo(Block):
     verdict: Verdict
 
 
+class SimulatedJointSlo(Block):
+    """A joint SLO over all requests of its class; who got no answer is late."""
+
+    traffic_class: str
+    share: float
+    within_s: dict[str, float]
+    simulated_share: float | None = Field(description="in time; None: too few requests to judge")
+    half_width: float | None
+    verdict: Verdict
+
+
+class SimulatedLateness(Block):
+    """A best-effort SLO: requests later than ``within_s``, and what they cost."""
+
+    traffic_class: str
+    within_s: dict[str, float]
+    usd_per_late_request: float
+    late_share: EstimateAnswer | None
+    usd_per_hour: EstimateAnswer | None
+
+
 class LatencyAnswer(Block):
     """Mean and percentiles of one latency of one class, seconds."""
 
@@ -71,6 +92,8 @@ class SimulationAnswer(Block):
     replications: int
     replications_asked: int = Field(description="more than were done: the run was interrupted")
     slos: list[SimulatedSlo]
+    joint_slos: list[SimulatedJointSlo] = Field(default_factory=list)
+    lateness: list[SimulatedLateness] = Field(default_factory=list)
     latencies: list[LatencyAnswer]
     attainment: EstimateAnswer = Field(
         description="share of requests that finish and keep every bound on their class"
@@ -95,6 +118,11 @@ class SimulationAnswer(Block):
     def interrupted(self) -> bool:
         """Whether fewer replications were done than asked."""
         return self.replications < self.replications_asked
+
+    @property
+    def promises(self) -> list[SimulatedSlo | SimulatedJointSlo]:
+        """Every SLO that must be met: on one latency, then joint ones."""
+        return [*self.slos, *self.joint_slos]
 
     def to_json(self) -> str:
         """Indented JSON, keys in the order above, no NaN or infinity."""

@@ -20,6 +20,7 @@ from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
 from pdalloc.planning.plan import single_type_costs
 from pdalloc.prediction import DecodeState, PrefillState, predict
 from pdalloc.scenario import Scenario
+from pdalloc.slo.interface import Objective
 from pdalloc.slo.objective import Slo
 
 Array = NDArray[np.float64]
@@ -65,7 +66,7 @@ class LatencyCurve:
     """Predicted latency of ``fleet`` against demand.
 
     ``demands`` in requests/s, shape (n,); ``seconds``, shape (SLOs, n), in the order of the
-    scenario's SLOs, worst path of the fleet; NaN where there is no steady state.
+    scenario's SLOs on one latency, worst path of the fleet; NaN where there is no steady state.
     """
 
     fleet: Fleet
@@ -75,9 +76,9 @@ class LatencyCurve:
 
 def costly(scenario: Scenario) -> bool:
     """Whether one plan may take seconds: several types, coupled stages and percentiles."""
-    means = all(slo.statistic.name == "mean" for slo in scenario.slos)
+    means = all(slo.level == 0.0 for slo in scenario.slos)
     several = len(scenario.system.replica_types) > 1
-    return several and not means and Capacity(scenario.system, scenario.slos).coupled
+    return several and not means and scenario.capacity().coupled
 
 
 def demand_grid(scenario: Scenario) -> tuple[float, ...]:
@@ -95,7 +96,7 @@ def cost_sweep(
     Steps are looked for where two neighbouring demands differ in cost (at most
     STEPS_BETWEEN); not in :func:`costly` scenarios.
     """
-    problem = scenario.problem(Capacity(scenario.system, scenario.slos))
+    problem = scenario.problem()
     wanted = sorted(set(demands))
     points: list[CostPoint] = []
     for done, demand in enumerate(wanted):
@@ -163,7 +164,7 @@ def latency_sweep(
 
     Each curve has points of its own near the demand at which its fleet saturates.
     """
-    sweep = _Latencies(Capacity(scenario.system, scenario.slos))
+    sweep = _Latencies(scenario.capacity())
     grid = np.unique(np.fromiter(demands, float))
     curves = []
     for done, fleet in enumerate(fleets):
@@ -196,16 +197,14 @@ class _Latencies:
         )
 
     def at(self, fleet: Fleet, demand: float) -> list[float]:
-        """Seconds per SLO at ``demand`` requests/s; NaN without a steady state."""
-        nothing = [float("nan")] * len(self.capacity.slos)
+        """Seconds per SLO on one latency at ``demand`` requests/s; NaN without a steady state."""
+        slos = [(s, index) for s, index in self.capacity.slo_classes if isinstance(s, Slo)]
+        nothing = [float("nan")] * len(slos)
         if demand >= self.saturation(fleet):
             return nothing
         try:
             paths = predict(self.capacity.predictor, fleet, self._rates(fleet, demand)).paths()
-            return [
-                max(self._value(slo, index, p, d) for p, d in paths)
-                for slo, index in self.capacity.slo_classes
-            ]
+            return [max(self._value(slo, index, p, d) for p, d in paths) for slo, index in slos]
         except UnstableError:
             return nothing
 
@@ -214,12 +213,11 @@ class _Latencies:
             return {(pool.role, pool.replica_type): demand for pool in fleet.pools}
         return self.capacity.best_route(fleet, demand)
 
-    def _value(self, slo: Slo, index: int, p: PrefillState, d: DecodeState) -> float:
-        first_by_decode = self.capacity.system.first_token == "decode"
+    def _value(self, slo: Objective, index: int, p: PrefillState, d: DecodeState) -> float:
         key: tuple[object, ...] = (slo,)
-        if slo.metric in ("ttft", "e2e"):
+        if self.capacity.decided_by(PREFILL) & slo.limits.keys():
             key += (PREFILL, p.replica_type.name, p.rate, p.replicas)
-        if slo.metric != "ttft" or first_by_decode:
+        if self.capacity.decided_by(DECODE) & slo.limits.keys():
             key += (DECODE, d.replica_type.name, d.rate, d.replicas)
         if key not in self.known:
             self.known[key] = self.capacity.value(slo, index, p, d)

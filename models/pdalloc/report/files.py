@@ -81,6 +81,15 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
     _replace(contents)
 
 
+def fill_folder(out: Path, contents: Mapping[str, bytes]) -> None:
+    """Make folder ``out`` where it is not there, and write these files into it, or none.
+
+    Raises InputError when it cannot be made or one cannot be written.
+    """
+    _make_folder(out)
+    _replace({out / name: content for name, content in contents.items()})
+
+
 def _make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -99,13 +108,15 @@ def _figures(scenario: Scenario, answer: Answer) -> dict[str, bytes]:
     fleet = parse_fleet(answer.fleet or "", scenario.system.type_names)
     with bar("cost against demand", enabled=True) as progress:
         points = sweeps.cost_sweep(scenario, demands, progress)
-    with bar("latency against demand", enabled=True) as progress:
-        fleets = [fleet, *sweeps.neighbours(fleet)]
-        curves = sweeps.latency_sweep(scenario, fleets, demands, progress)
-    drawn = (cost_against_demand(points, answer), latency_against_demand(curves, answer))
+    drawn = [cost_against_demand(points, answer)]
+    if answer.slos:  # joint SLOs are shares, not latencies
+        with bar("latency against demand", enabled=True) as progress:
+            fleets = [fleet, *sweeps.neighbours(fleet)]
+            curves = sweeps.latency_sweep(scenario, fleets, demands, progress)
+        drawn.append(latency_against_demand(curves, answer))
     return {
         f"{name}.{kind}": figure_bytes(figure, kind)
-        for name, figure in zip(FIGURES, drawn, strict=True)
+        for name, figure in zip(FIGURES, drawn, strict=False)
         for kind in KINDS
     }
 

@@ -62,6 +62,11 @@ def _tail(axes: Any, simulation: Simulation, metric: str) -> None:
             name = slo.statistic if slo.statistic == "mean" else slo.statistic.upper()
             whose = f"{name} {slo.traffic_class}" if len(classes) > 1 else name
             _bound(axes, slo.bound_s, slo.statistic, whose)
+    for joint in answer.joint_slos:
+        if metric in joint.within_s:
+            name = f"{100.0 * joint.share:g} % joint"
+            whose = f"{name} {joint.traffic_class}" if len(classes) > 1 else name
+            _bound(axes, joint.within_s[metric], f"p{100.0 * joint.share:g}", whose)
     axes.set_yscale("log")
     axes.set_ylim(RAREST, 1.0)
     axes.set_xlim(left=0.0)

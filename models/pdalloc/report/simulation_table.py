@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pdalloc.planning.simulation_answer import EstimateAnswer, SimulationAnswer
+from pdalloc.report.slo_rows import simulated, simulated_lateness, slo_bound, slo_name
 from pdalloc.report.table import (
     add_row,
-    digits_of,
     new_table,
-    number,
     say,
-    seconds,
     sign,
-    tokens_per_minute,
-    usd,
 )
+from pdalloc.report.words import interval, number, seconds, time_interval, tokens_per_minute, usd
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,7 +51,7 @@ def print_simulation(answer: SimulationAnswer, console: Console | None = None) -
 
 def worst_verdict(answer: SimulationAnswer) -> str:
     """The worst of all SLOs' verdicts."""
-    return max((slo.verdict for slo in answer.slos), key=list(LOOKS).index)
+    return max((row.verdict for row in answer.promises), key=list(LOOKS).index)
 
 
 def headline(answer: SimulationAnswer) -> str:
@@ -81,30 +78,23 @@ def effort(answer: SimulationAnswer) -> str:
 
 def with_interval(estimate: EstimateAnswer, plus_minus: str, scale: float, unit: str) -> str:
     """``777 ± 12 ms``: both to the second digit of the half-width."""
-    half = estimate.half_width * scale
-    digits = digits_of(half)
-    return f"{estimate.value * scale:.{digits}f} {plus_minus} {half:.{digits}f}{unit}"
+    return interval(estimate.value, estimate.half_width, plus_minus, scale, unit)
 
 
 def _time(estimate: EstimateAnswer, plus_minus: str) -> str:
-    short = estimate.value < 9.9995
-    return with_interval(estimate, plus_minus, *((1e3, " ms") if short else (1.0, " s")))
+    return time_interval(estimate.value, estimate.half_width, plus_minus)
 
 
 def _slos(answer: SimulationAnswer, plus_minus: str) -> Table:
-    several = len({slo.traffic_class for slo in answer.slos}) > 1
+    rows = answer.promises
+    several = len({row.traffic_class for row in rows}) > 1
     columns = [("class", False)] if several else []
     columns += [("SLO", False), ("bound", True), ("simulated", True), ("verdict", False)]
     table = new_table("SLOs", columns)
-    for s in answer.slos:
-        name = s.statistic if s.statistic == "mean" else s.statistic.upper()
-        value = "-"
-        if s.simulated_s is not None and s.half_width_s is not None:
-            estimate = EstimateAnswer(value=s.simulated_s, half_width=s.half_width_s)
-            value = _time(estimate, plus_minus)
-        cells = [s.traffic_class] if several else []
-        cells += [f"{s.metric.upper()} {name}", seconds(s.bound_s), value]
-        add_row(table, *cells, s.verdict, look=LOOKS[s.verdict])
+    for row in rows:
+        cells = [row.traffic_class] if several else []
+        cells += [slo_name(row), slo_bound(row), simulated(row, plus_minus)]
+        add_row(table, *cells, row.verdict, look=LOOKS[row.verdict])
     return table
 
 
@@ -140,6 +130,7 @@ def remarks(answer: SimulationAnswer, plus_minus: str) -> list[str]:
     lines = [
         f"Attainment {met} of requests keep {'; '.join(bounds)}{together}: goodput {goodput} req/s."
     ]
+    lines += simulated_lateness(answer.lateness, plus_minus)
     happened = [
         f"{with_interval(estimate, plus_minus, 100.0, '')} {words}"
         for words, estimate in (

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from pdalloc.planning.answer import Answer, MarginAnswer, PoolAnswer, SloAnswer
+from pdalloc.planning.answer import Answer, MarginAnswer, PoolAnswer
 from pdalloc.planning.margins import MOST
+from pdalloc.report.slo_rows import (
+    agreement,
+    lateness,
+    measured,
+    slo_bound,
+    slo_name,
+    slo_predicted,
+    verdict,
+)
+from pdalloc.report.words import digits_of, number, percent, seconds, tokens_per_minute, usd
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+__all__ = [
+    "add_row", "digits_of", "measured", "new_table", "number", "percent", "print_answer", "say",
+    "seconds", "sign", "tokens_per_minute", "usd", "verdict",
+]  # fmt: skip
 PROVEN = 1e-6
 """Relative gap between cost and bound below which a cost is called proven."""
 MARGINS = (
@@ -36,9 +49,15 @@ def print_answer(answer: Answer, console: Console | None = None) -> None:
     say(out, demand(answer))
     if answer.pools:
         out.print(_pools(answer.pools))
-    if answer.slos and answer.fleet:
-        out.print(_slos(answer.slos, sign(out, "±", "+-")))
-    for line in remarks(answer):
+    for link in answer.links:
+        out.print(
+            f"{link.link}: {link.utilisation:.0%} used; sharing adds "
+            f"{1e3 * link.mean_delay_s:.3g} ms to a KV transfer"
+        )
+    plus_minus = sign(out, "±", "+-")
+    if answer.promises and answer.fleet:
+        out.print(_slos(answer, plus_minus))
+    for line in [*lateness(answer, plus_minus), *remarks(answer)]:
         say(out, line)
     if answer.alternatives:
         out.print(_alternatives(answer))
@@ -140,71 +159,20 @@ def _pools(pools: list[PoolAnswer]) -> Table:
     return table
 
 
-def _slos(slos: list[SloAnswer], plus_minus: str) -> Table:
-    simulated = any(slo.simulated_s is not None for slo in slos)
-    several = len({slo.traffic_class for slo in slos}) > 1
+def _slos(answer: Answer, plus_minus: str) -> Table:
+    rows = answer.promises
+    simulated = any(measured(row, plus_minus) != "-" for row in rows)
+    several = len({row.traffic_class for row in rows}) > 1
     columns = [("class", False)] if several else []
     columns += [("SLO", False), ("bound", True), ("predicted", True)]
     columns += [("simulated", True), ("agrees", False)] if simulated else []
     table = new_table("SLOs", [*columns, ("verdict", False)])
-    for s in slos:
-        name = s.statistic if s.statistic == "mean" else s.statistic.upper()
-        cells = [s.traffic_class] if several else []
-        cells += [f"{s.metric.upper()} {name}", seconds(s.bound_s)]
-        cells.append("unstable" if s.predicted_s is None else seconds(s.predicted_s))
-        cells += [measured(s, plus_minus), agreement(s)] if simulated else []
-        add_row(table, *cells, verdict(s), look="red" if "BROKEN" in verdict(s) else "")
+    for row in rows:
+        cells = [row.traffic_class] if several else []
+        cells += [slo_name(row), slo_bound(row), slo_predicted(row)]
+        cells += [measured(row, plus_minus), agreement(row)] if simulated else []
+        add_row(table, *cells, verdict(row), look="red" if "BROKEN" in verdict(row) else "")
     return table
-
-
-def verdict(slo: SloAnswer) -> str:
-    """What the prediction says of the bound, and the simulation where it says something else."""
-    if not slo.kept:
-        return "BROKEN"
-    words = "kept, binding" if slo.binding else "kept"
-    if slo.simulated_verdict == "breaks":
-        return f"{words}; simulated BROKEN"
-    if slo.simulated_verdict == "too few to judge":
-        return f"{words}; too few simulated"
-    return words + (
-        "; simulation too close" if slo.simulated_verdict == "too close to call" else ""
-    )
-
-
-def measured(slo: SloAnswer, plus_minus: str) -> str:
-    """``777 ± 12 ms``: the simulated value and the half-width of its 95 % interval.
-
-    Both to the second digit of the half-width.
-    """
-    if slo.simulated_s is None:
-        return "-"
-    if slo.simulated_half_width_s is None:
-        return seconds(slo.simulated_s)
-    scale, unit = (1e3, "ms") if slo.simulated_s < 9.9995 else (1.0, "s")
-    half = slo.simulated_half_width_s * scale
-    digits = digits_of(half)
-    return f"{slo.simulated_s * scale:.{digits}f} {plus_minus} {half:.{digits}f} {unit}"
-
-
-def digits_of(half_width: float) -> int:
-    """Decimals that show a half-width to its second digit, six at most.
-
-    >>> digits_of(0.0123), digits_of(12.3), digits_of(0.0)
-    (3, 0, 2)
-    """
-    if half_width <= 1e-9:
-        return 2
-    return min(max(1 - math.floor(math.log10(half_width)), 0), 6)
-
-
-def agreement(slo: SloAnswer) -> str:
-    """Whether the prediction lies inside the simulated interval, and by how much it is off."""
-    if slo.simulated_s is None or slo.predicted_s is None:
-        return "-"
-    off = slo.predicted_s - slo.simulated_s
-    if abs(off) <= (slo.simulated_half_width_s or 0.0):
-        return "inside"
-    return f"off {off / slo.simulated_s:+.1%}" if slo.simulated_s else "off"
 
 
 def _alternatives(answer: Answer) -> Table:
@@ -242,19 +210,6 @@ def _margins(margin: MarginAnswer) -> str:
         mends = value is not None and value <= -5e-5
         parts.append(f"{shrink} {percent(value)}" if mends else f"{shrink} alone: never")
     return f"To keep every SLO (one at a time): {', '.join(parts)}."
-
-
-def percent(change: float | None) -> str:
-    """``+4.0 %``; ``at least +300 %`` at the end of the range searched.
-
-    >>> percent(0.0402), percent(3.0)
-    ('+4.0 %', 'at least +300 %')
-    """
-    if change is None:
-        return "-"
-    if change >= MOST:
-        return f"at least {MOST:+.0%}".replace("%", " %")
-    return f"{100.0 * (0.0 if abs(change) < 5e-4 else change):+.1f} %"
 
 
 def _limit(answer: Answer) -> list[str]:
@@ -318,40 +273,3 @@ def _details(details: dict[str, float | str]) -> str:
         )
         sentences.append(f"Solver: {words}.")
     return " ".join(sentences)
-
-
-def seconds(value: float) -> str:
-    """Milliseconds below 10 s, four digits.
-
-    >>> seconds(0.77678), seconds(2.0), seconds(12.34)
-    ('776.8 ms', '2000 ms', '12.34 s')
-    """
-    scaled, unit = (1e3 * value, "ms") if value < 9.9995 else (value, "s")
-    digits = 0 if scaled >= 999.95 else 1 if scaled >= 99.995 else 2
-    text = f"{scaled:.{digits}f}"
-    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}"
-
-
-def usd(value: float | None) -> str:
-    """Two decimals and thousands separators.
-
-    >>> usd(1234.5)
-    '1,234.50'
-    """
-    return number(value, ",.2f")
-
-
-def number(value: float | None, form: str) -> str:
-    """``value`` in a format; ``-`` when there is none."""
-    return "-" if value is None else format(value, form)
-
-
-def tokens_per_minute(value: float) -> str:
-    """``5 Mtoken/min``, or ktoken/min below 100,000.
-
-    >>> tokens_per_minute(5e6), tokens_per_minute(5200983.0)
-    ('5 Mtoken/min', '5.201 Mtoken/min')
-    """
-    if value >= 1e5:
-        return f"{value / 1e6:.4g} Mtoken/min"
-    return f"{value / 1e3:.4g} ktoken/min"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,9 +24,10 @@ from pdalloc.scenario.overrides import parse_assignment, with_overrides
 from pdalloc.scenario.replicas import build_replica_type
 from pdalloc.scenario.schema import ScenarioSpec, TrafficSpec
 from pdalloc.scenario.simulation import build_link, build_options
+from pdalloc.scenario.slos import build_best_effort, build_slos
 from pdalloc.simulation.options import PLAIN, SimulationOptions
-from pdalloc.slo.objective import METRICS, Slo
-from pdalloc.slo.statistics import parse_statistic
+from pdalloc.slo.interface import Objective
+from pdalloc.slo.joint import BestEffort
 from pdalloc.system import ReplicaType, System
 from pdalloc.units import parse_quantity
 from pdalloc.workload.lengths import LengthLaw, fixed, independent
@@ -41,21 +41,23 @@ class Scenario:
     """A question, ready to be answered.
 
     ``limits`` holds the most replicas per (role, replica type); ``stock`` GPUs by name;
-    ``owned`` replicas cost nothing. ``options`` are what a simulation knows beside. ``headroom``
-    and ``redundancy`` as in :class:`~pdalloc.allocation.problem.AllocationProblem`.
+    ``owned`` replicas cost nothing. ``options`` are what a simulation knows beside. ``slos``
+    must be met: those on one latency first, then the joint ones; ``best_effort`` binds nothing.
+    ``headroom`` and ``redundancy`` as in :class:`~pdalloc.allocation.problem.AllocationProblem`.
     """
 
     name: str
     title: str
     variant: str | None
     system: System
-    slos: tuple[Slo, ...]
+    slos: tuple[Objective, ...]
     stock: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[tuple[Role, str], int] = field(default_factory=dict)
     owned: Fleet = NOTHING
     options: SimulationOptions = PLAIN
     headroom: float = 0.0
     redundancy: int = 0
+    best_effort: tuple[BestEffort, ...] = ()
 
     @property
     def demand(self) -> float:
@@ -65,6 +67,10 @@ class Scenario:
     def owning(self, fleet: str) -> Scenario:
         """The same question when the replicas of ``fleet`` are owned already and cost nothing."""
         return replace(self, owned=parse_fleet(fleet, self.system.type_names))
+
+    def capacity(self) -> Capacity:
+        """What its replicas admit, by the formulas."""
+        return Capacity(self.system, self.slos, self.options)
 
     def problem(self, capacity: Capacity | None = None) -> AllocationProblem:
         """The allocation problem; ``capacity`` may be shared between demands."""
@@ -81,7 +87,7 @@ class Scenario:
             for role in ROLES
             for r in self.system.types_for(role)
         ]
-        shared = capacity or Capacity(self.system, self.slos)
+        shared = capacity or self.capacity()
         stock = dict(self.stock)  # what can be had beside what is owned
         for o in options:
             if o.gpu in stock:
@@ -156,7 +162,6 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
     if not spec.traffic:
         raise InputError("traffic: give at least one traffic class")
     classes = [_traffic_class(t, llm, f"traffic.{i}") for i, t in enumerate(spec.traffic)]
-    slos = [s for i, t in enumerate(spec.traffic) for s in _slos(t, f"traffic.{i}.slo")]
     types = [
         build_replica_type(r, llm, spec.prices, f"replicas.{i}")
         for i, r in enumerate(spec.replicas)
@@ -197,12 +202,13 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         spec.title or spec.name,
         variant,
         system,
-        tuple(slos),
+        build_slos(spec.traffic),
         _stock(spec),
         limits,
         options=build_options(spec.simulation, system),
         headroom=spec.headroom,
         redundancy=spec.redundancy,
+        best_effort=build_best_effort(spec.traffic),
     )
 
 
@@ -282,27 +288,3 @@ def _token_values(value: Any, where: str) -> list[float]:
     if not values:
         raise InputError(f"{where}: give at least one length")
     return [parse_quantity(v, "tokens", where) for v in values]
-
-
-def _slos(t: TrafficSpec, where: str) -> list[Slo]:
-    slos: list[Slo] = []
-    for metric, statistics in t.slo.items():
-        if not statistics:
-            raise InputError(f"{where}.{metric}: give a bound, e.g. {{mean: 2 s}}, or leave it out")
-        if metric not in METRICS:
-            near = difflib.get_close_matches(metric, METRICS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(METRICS)}"
-            raise InputError(f"{where}.{metric}: unknown metric; {hint}")
-        for statistic, bound in statistics.items():
-            place = f"{where}.{metric}.{statistic}"
-            seconds = parse_quantity(bound, "time", place)
-            if seconds <= 0:
-                raise InputError(f"{place}: the bound must be positive, got {bound}")
-            with located(place):
-                slo = Slo(t.name, metric, parse_statistic(str(statistic)), seconds)
-            if any(slo.name == other.name for other in slos):
-                raise InputError(f"{place}: {slo.name} is given twice; keep one")
-            slos.append(slo)
-    if not slos:
-        raise InputError(f"{where}: give at least one SLO, e.g. {{ttft: {{mean: 2 s}}}}")
-    return slos

@@ -62,6 +62,11 @@ def _sentence(detail: Detail) -> str:
         return f"{path}: must be a block{keys}, got {got!r}"
     if kind == "list_type":
         return f"{path}: must be a list, got {got!r}"
+    if kind in ("string_type", "float_type") and "within" in path and isinstance(got, dict):
+        return (
+            f"{path}: one request has no {' or '.join(map(str, got)) or 'mean'}; give the seconds "
+            f'that it should keep, e.g. "1 s", got {got!r}'
+        )
     if kind in ("string_type", "float_type"):
         return f'{path}: must be a number, or text such as "20 ms" with its unit, got {got!r}'
     message = detail["msg"][:1].lower() + detail["msg"][1:]

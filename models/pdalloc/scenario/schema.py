@@ -14,6 +14,24 @@ from pdalloc.scenario.base import Count, DispatchName, Number, Quantity, RoleNam
 from pdalloc.scenario.simulation_schema import ArrivalsSpec, SimulationSpec
 
 
+class AttainmentSpec(Spec):
+    """A joint SLO: a share of requests must keep several latencies at once."""
+
+    share: Number = Field(description="share of requests, between 0 and 1, e.g. 0.99")
+    within: dict[str, Quantity] = Field(
+        description='metric -> seconds that a request keeps, e.g. {ttft: "2 s", tpot: "50 ms"}'
+    )
+
+
+class BestEffortSpec(Spec):
+    """A best-effort SLO: it binds no fleet, but every late request has a price."""
+
+    within: dict[str, Quantity] = Field(
+        description="metric -> seconds, as in attainment; later in any of them is late"
+    )
+    price: Quantity = Field(description='of a late request, e.g. "0.5 USD/krequest"')
+
+
 class TrafficSpec(Spec):
     """One traffic class: requests that share an SLO."""
 
@@ -30,7 +48,12 @@ class TrafficSpec(Spec):
     output: Quantity | list[Quantity] | None = Field(None, description="as prompt")
     prefix_hit_rate: Number = Field(0.0, description="share of each prompt already cached, 0..1")
     slo: dict[str, dict[str, Quantity]] = Field(
-        description='metric -> statistic -> bound, e.g. {ttft: {mean: "2 s", p99: "4 s"}}'
+        default_factory=dict,
+        description='metric -> statistic -> bound, e.g. {ttft: {mean: "2 s", p99: "4 s"}}',
+    )
+    attainment: list[AttainmentSpec] = Field(default=[], description="joint SLOs")
+    best_effort: list[BestEffortSpec] = Field(
+        default=[], description="SLOs that are paid for where they are missed"
     )
 
 

@@ -30,12 +30,13 @@ THEOREM = Theorem(
     statement=(
         "In the relaxation (real counts) the cheapest fleet of a role holds only the type with "
         "the least c_r/kappa_r until its stock or limit binds, then the next; its cost is "
-        "lambda min c_r/kappa_r, and rounding up adds less than one replica's price."
+        "lambda min c_r/kappa_r while nothing binds. With whole stocks only the last type used "
+        "is a fraction, and rounding it up adds less than the price of one replica of it."
     ),
     assumptions=(
         "the stages are not coupled: kappa_r is a number",
         "c_2/kappa_2 = c_1/kappa_1 + delta with delta >= 0: type 1 is cheapest per request",
-        "no shared stock; N_1 is the most replicas of type 1",
+        "no shared stock; N_1, a whole number, is the most replicas of type 1",
     ),
     steps=(
         Step("n_1 = lambda/kappa_1, n_2 = 0 covers the demand.", Eq(k1 * n1, lam)),
@@ -62,6 +63,15 @@ THEOREM = Theorem(
         Step(
             "When n_1 = m - f with m = ceil(n_1), 0 <= f < 1, deploying m costs c_1 f more.",
             Eq(c1 * whole - (lam * price).subs(lam, k1 * (whole - fraction)), c1 * fraction),
+        ),
+        Step(
+            "When N_1 binds, n_1 is whole and n_2 = m - f: rounding up costs c_2 f more.",
+            Eq(
+                c1 * stock
+                + c2 * whole
+                - (c1 * stock + c2 * n2_bound).subs(rest, k2 * (whole - fraction)),
+                c2 * fraction,
+            ),
         ),
     ),
     formulas=(Formula(symbols("C_min"), lam * price),),

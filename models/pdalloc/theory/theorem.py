@@ -49,17 +49,22 @@ class Formula:
 
     ``arguments``: the twin's parameters in terms of the symbols in ``value``. A twin may name
     a field of what the function returns: ``paper_counts.prefill``. Empty: no twin.
+    ``shown``: what to print where the proof's symbols are not the reader's; its symbols in
+    terms of the proof's are ``where``, so that ``shown`` with them put in is ``value``.
     """
 
     symbol: sympy.Symbol
     value: sympy.Expr
     twin: str = ""
     arguments: Mapping[str, sympy.Expr] = field(default_factory=dict)
+    shown: sympy.Expr | None = None
+    where: Mapping[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
 
     @property
     def latex(self) -> str:
         """The equation in LaTeX, without math delimiters."""
-        return f"{sympy.latex(self.symbol)} = {sympy.latex(self.value, order='none')}"
+        value = self.value if self.shown is None else self.shown
+        return f"{sympy.latex(self.symbol)} = {sympy.latex(value, order='none')}"
 
 
 @dataclass(frozen=True)

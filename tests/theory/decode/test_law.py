@@ -347,3 +347,35 @@ def test_boundary_wait_by_dispatch(replicas: int, pools: Any) -> None:
     assert 0.5 < share["least_loaded"] < 1.0
     for law in laws.values():
         assert law.entry.mean == pytest.approx(law.mean_entry, rel=1e-6)
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.8])
+def test_a_lasting_echo_is_a_greater_rate(rho: float, pools: Any) -> None:
+    """r0 more requests/s for long: steps longer by r0 dt/drate, t = a/(1 - rate m) the fluid."""
+    law = pools.law(rho)
+    step = law.point.step
+    lasting, more = 1e7 * step, 1e-6
+
+    def pattern(frequency: Any) -> Any:
+        return 2.0 * more * lasting / (1.0 + (lasting * frequency) ** 2)
+
+    load = law.steps * 1.0  # m(0): b = 1 s a step
+    exact = more * step * load / (1.0 - law.rate * load)
+    assert law.echo(np.array([1.0, 50.0, 200.0]), pattern) == pytest.approx(
+        np.full(3, exact), rel=0.02
+    )
+
+
+def test_an_echo_before_the_stay_is_heard_less(pools: Any) -> None:
+    """More requests a stay before the request joins, or beside it: those beside it are felt."""
+    law = pools.law(0.5)
+    stay = 200.0 * law.point.step
+
+    def pattern(at: float) -> Any:
+        return lambda frequency: np.exp(-1j * frequency * at)
+
+    early, beside, late = (
+        law.echo(np.array([200.0]), pattern(t))[0] for t in (-stay, 0.0, 2 * stay)
+    )
+    assert beside > early > 0.0
+    assert abs(late) < 0.02 * beside

@@ -39,7 +39,8 @@ def tpot(
     of: ClassRequests, gaps: list[float], moved: float = 0.0, enters: bool = False
 ) -> SkewedLaw:
     n = len(gaps)
-    law = of.tpot(np.array(gaps), np.full(n, 100.0), np.full(n, moved), np.full(n, 1.0 / n), enters)
+    entry = of.entry if enters else None
+    law = of.tpot(np.array(gaps), np.full(n, 100.0), np.full(n, moved), np.full(n, 1.0 / n), entry)
     assert isinstance(law, SkewedLaw)
     return law
 
@@ -122,7 +123,7 @@ def test_no_request_is_slower_than_the_slowest_step() -> None:
 
 def test_an_idle_pool_has_no_spread() -> None:
     of = pool(0.0)
-    law = of.tpot(np.array([199.0]), np.array([100.0]), np.zeros(1), np.ones(1), False)
+    law = of.tpot(np.array([199.0]), np.array([100.0]), np.zeros(1), np.ones(1), None)
     assert law.quantile(0.99) == pytest.approx(A + B, rel=1e-12)
 
 
@@ -152,7 +153,7 @@ def test_grouping_keeps_the_mean(points: list[tuple[float, float, float]], rho: 
     gaps, weight, moved = (np.array(column) for column in zip(*points, strict=True))
     weight = weight / weight.sum()
     of = pool(rho)
-    law = of.tpot(gaps, np.full(len(gaps), 100.0), moved, weight, False)
+    law = of.tpot(gaps, np.full(len(gaps), 100.0), moved, weight, None)
     exact = of.law.mean_step + float(weight @ (moved / gaps))
     assert law.mean == pytest.approx(exact, rel=1e-9)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pdalloc.queueing.decode.spread import renewal_spectrum, replica_spectrum, spread
+from pdalloc.queueing.decode.spread import _whole_clump, replica_spectrum, spread
+from pdalloc.queueing.departures import renewal_spectrum
 
 RATE = 3.0
 
@@ -116,3 +119,60 @@ def test_contexts_stay_uneven_under_least_loaded(pools: Any) -> None:
     m = spread(station, 10.0 / 0.7, (0.1, c)).own
     own = c**2 * work.context_variance * m.batch
     assert own < m.var_step < own + 0.25 + 20.0 / 64.0
+
+
+@pytest.mark.parametrize("mean", [0.3, 0.9, 1.6, 3.2])
+def test_whole_clumps_vary_least_next_to_their_mean(mean: float) -> None:
+    """E[N^2]/E[N] of N in {floor, floor + 1}, by hand; no whole number of that mean has less."""
+    low = math.floor(mean)
+    up = mean - low
+    least = ((1.0 - up) * low**2 + up * (low + 1.0) ** 2) / mean
+    assert _whole_clump(mean) == pytest.approx(least)
+    assert _whole_clump(mean) <= 1.0 + mean  # Poisson
+
+
+def test_turns_of_an_irregular_stream_share_its_bursts(pools: Any) -> None:
+    """Each r-th of a Poisson stream with spectrum F: that of Poisson gaps of r summed, F/r at 0."""
+    w = np.array([1e-9, 0.1, 1.0])
+    plain = pools.station(0.5, replicas=4, dispatch="round_robin")
+    same = replace(plain, arrivals=lambda frequency: np.ones_like(frequency))
+    smooth = replace(plain, arrivals=lambda frequency: np.full_like(frequency, 0.4))
+    turns, unchanged, fewer = (replica_spectrum(s) for s in (plain, same, smooth))
+    assert turns is not None
+    assert unchanged is not None
+    assert fewer is not None
+    assert unchanged(w) == pytest.approx(turns(w))
+    assert fewer(w)[0] == pytest.approx(0.1, abs=1e-6)
+
+
+@pytest.mark.parametrize("dispatch", ["random", "least_loaded", "central_queue", "round_robin"])
+def test_smooth_arrivals_make_steady_steps(dispatch: str, pools: Any) -> None:
+    """F < 1 at every frequency: less variance, the same fluid step."""
+    plain = pools.station(0.6, replicas=3, dispatch=dispatch)
+    smooth = replace(plain, arrivals=lambda frequency: np.full_like(frequency, 0.3))
+    found = [spread(s, 25.0, (1.0, 0.0)).own for s in (plain, smooth)]
+    assert found[1].var_step < found[0].var_step
+    assert found[1].step == found[0].step
+
+
+@pytest.mark.parametrize("dispatch", ["least_loaded", "central_queue"])
+def test_what_sets_replicas_apart_is_sooner_forgotten(dispatch: str, pools: Any) -> None:
+    """Feedback prolongs the memory of the pool's mean by 1/(1 - rho); a replica's own noise has
+    none. One step keeps all of the variance."""
+    station = pools.station(0.7, replicas=4, dispatch=dispatch)
+    found = spread(station, 35.0, (1.0, 0.0))
+    steps = np.array([1.0, 50.0, 200.0, 1000.0])
+    assert found.apart is not None
+    kept, shared, own = found.averaging(steps), found.fluctuation.averaging(steps), found.apart
+    assert kept[0] == pytest.approx(1.0, abs=1e-3)
+    assert np.all(kept[1:] < shared[1:])
+    assert np.all(kept[1:] > own.averaging(steps)[1:])
+
+
+def test_a_lone_replica_remembers_as_its_pool_does(pools: Any) -> None:
+    """R = 1, and random dispatch: one fluctuation."""
+    steps = np.array([10.0, 100.0])
+    for station in (pools.station(0.7), pools.station(0.7, replicas=4)):
+        found = spread(station, 35.0, (1.0, 0.0))
+        assert found.apart is None
+        assert found.averaging(steps) == pytest.approx(found.fluctuation.averaging(steps))

@@ -23,6 +23,7 @@ from pdalloc.allocation.problem import AllocationProblem, Option
 from pdalloc.capacity import Capacity
 from pdalloc.errors import UnstableError, UnsupportedError
 from pdalloc.fleet import PREFILL, ROLES, Role
+from pdalloc.slo.interface import Objective
 from pdalloc.slo.objective import Slo
 from pdalloc.slo.statistics import Mean, Percentile
 from pdalloc.system import ReplicaType
@@ -64,7 +65,7 @@ def burdens(problem: AllocationProblem) -> Burdens:
     types = capacity.system.replica_types
     curves = [_curves(capacity, o.role, types[o.replica_type]) for o in options]
     rates, values = (np.array([curve[part] for curve in curves]) for part in range(2))
-    budgets = np.array([budget(slo) for slo in capacity.slos])
+    budgets = np.array([budget(on_one_latency(slo)) for slo in capacity.slos])
     return Burdens(options, rates, np.moveaxis(values, 1, 0), budgets, problem.demand)
 
 
@@ -75,7 +76,9 @@ def _curves(capacity: Capacity, role: Role, r: ReplicaType) -> tuple[Array, Arra
     """
     spread = 1.0 - (1.0 - np.linspace(0.0, 1.0, POINTS)) ** 2
     rates = FULLEST * capacity.stability_limit(role, r) * spread
-    parts = [_part(capacity, slo, index, role) for slo, index in capacity.slo_classes]
+    parts = [
+        _part(capacity, on_one_latency(slo), index, role) for slo, index in capacity.slo_classes
+    ]
     burden, good = np.zeros((len(parts), POINTS)), 0
     state_of = capacity.predictor.prefill if role == PREFILL else capacity.predictor.decode
     for j, rate in enumerate(rates):
@@ -87,6 +90,16 @@ def _curves(capacity: Capacity, role: Role, r: ReplicaType) -> tuple[Array, Arra
         good = j
     rates[good:], burden[:, good:] = rates[good], burden[:, good : good + 1]
     return rates, burden
+
+
+def on_one_latency(slo: Objective) -> Slo:
+    """``slo``, a mean or a percentile; UnsupportedError for a joint one."""
+    if not isinstance(slo, Slo):
+        raise UnsupportedError(
+            f"slo_scope: population knows means and percentiles, not {slo.name}; "
+            "use slo_scope: pool"
+        )
+    return slo
 
 
 def budget(slo: Slo) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pdalloc.allocation.certify import Certificate, SloCheck, resource_violations
-from pdalloc.allocation.population.burden import burdens
+from pdalloc.allocation.population.burden import burdens, on_one_latency
 from pdalloc.allocation.population.split import Split, best_split
 from pdalloc.allocation.problem import AllocationProblem, Option
 from pdalloc.capacity import Capacity
@@ -72,5 +72,5 @@ def population_values(capacity: Capacity, prediction: Prediction) -> list[float]
             second = prediction.rates[DECODE, d.replica_type.name] / total[DECODE]
             laws.append(capacity.predictor.law(slo.metric, index, p, d))
             weights.append(first * second)
-        values.append(slo.statistic.of_law(Mixture(tuple(laws), tuple(weights))))
+        values.append(on_one_latency(slo).statistic.of_law(Mixture(tuple(laws), tuple(weights))))
     return values

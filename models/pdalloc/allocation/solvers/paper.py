@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pdalloc.allocation.certify import certify
+from pdalloc.allocation.baselines import judged
 from pdalloc.allocation.problem import Allocation, AllocationProblem, Option, infeasible
 from pdalloc.capacity import greatest_rate
 from pdalloc.closed_forms import PaperCounts, effective_prefill_throughput, paper_counts
@@ -35,23 +35,15 @@ class PaperRounding:
             return infeasible(self.name, str(error))
         xp, yd = counts.rounded
         fleet = Fleet.of({(PREFILL, prefill.replica_type): xp, (DECODE, decode.replica_type): yd})
-        check = certify(problem, fleet)
-        return Allocation(
-            status="feasible" if check.certified else "infeasible",
-            solver=self.name,
-            fleet=fleet,
-            cost=problem.cost(fleet),
-            bound=None,
-            reason="; ".join(check.broken),
-            details={
-                "prefill_tokens_per_s_per_replica": counts.prefill_throughput,
-                "decode_tokens_per_s_per_replica": counts.decode_throughput,
-                "prefill_replicas": counts.prefill,
-                "decode_replicas": counts.decode,
-                "ratio": counts.ratio,
-                "rounds_to": fleet.xpyd,
-            },
-        )
+        details: dict[str, float | str] = {
+            "prefill_tokens_per_s_per_replica": counts.prefill_throughput,
+            "decode_tokens_per_s_per_replica": counts.decode_throughput,
+            "prefill_replicas": counts.prefill,
+            "decode_replicas": counts.decode,
+            "ratio": counts.ratio,
+            "rounds_to": fleet.xpyd,
+        }
+        return judged(problem, self.name, fleet, details)
 
 
 def _only(problem: AllocationProblem, role: Role) -> Option:
@@ -88,11 +80,7 @@ def _counts(problem: AllocationProblem, prefill: Option, decode: Option) -> Pape
 
 
 def _mean_bound(problem: AllocationProblem, metric: str) -> float:
-    bounds = [
-        slo.bound
-        for slo in problem.capacity.slos
-        if slo.metric == metric and slo.statistic.name == "mean"
-    ]
+    bounds = [slo.bound for slo in problem.capacity.slos if slo.name == f"{metric}.mean"]
     if not bounds:
         raise UnsupportedError(f"solver 'paper' needs a mean {metric.upper()} SLO")
     return min(bounds)

@@ -57,7 +57,7 @@ def batches(station: DecodeStation, quantum: float, centre: float, deviation: fl
             )
         k = np.arange(low, high + 1.0)
         t = station.seconds(np.maximum(k, 1.0))
-        log_share = _log_share(k, np.log(work * t), quantum)
+        log_share = log_shares(k, np.log(work * t), quantum)
         top = float(log_share.max())
         cut_low = low == 0 or log_share[0] < top - NEGLIGIBLE
         cut_high = high == station.slots or log_share[-1] < top - NEGLIGIBLE
@@ -75,8 +75,8 @@ def batches(station: DecodeStation, quantum: float, centre: float, deviation: fl
     return Batches(k, share / share.sum(), t, full, load)
 
 
-def _log_share(k: Array, log_work: Array, z: float) -> Array:
-    """log pi at whole ``k``, up to a constant; ``log_work`` = log(lambda E[n] t(k))."""
+def log_shares(k: Array, log_work: Array, z: float) -> Array:
+    """log pi at whole ``k`` in quanta of ``z``, but for a constant; log(lambda E[n] t(k)) given."""
     sums = np.concatenate([[0.0], np.cumsum(0.5 * (log_work[1:] + log_work[:-1]))])
     quanta = k / z
     values: Array = (sums - k * math.log(z)) / z + 0.5 * log_work - gammaln(quanta + 1.0)

@@ -22,7 +22,6 @@ of n. It also holds the step boundary: n = 1 has 1/(1-rho^2).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -32,6 +31,7 @@ from numpy.typing import NDArray
 
 from pdalloc.laws import Array
 from pdalloc.queueing.decode.work import DecodeWork
+from pdalloc.queueing.departures import Spectrum
 
 Complex = NDArray[np.complex128]
 FREQUENCIES = 640
@@ -43,9 +43,6 @@ GROUPS = 256
 MOST_WINDOWS = 64
 WHOLE_BATCH = 1.0 / 12.0
 """Variance that a batch has for being whole, however regular its arrivals; requests^2."""
-
-Spectrum = Callable[[Array], Array]
-"""F at angular frequencies per second."""
 
 
 @dataclass(frozen=True)
@@ -273,17 +270,34 @@ class Fluctuation:
 
     def averaging(self, steps: Array) -> Array:
         """Var of the mean step time over ``steps`` (n,) in a row, over Var of one step."""
-        shape, (_, plain, level) = self._window(steps), self._step_noise
+        known, back = np.unique(steps, return_inverse=True)
+        shape, (_, plain, level) = self._window(known), self._step_noise
         whole = self._total(self.swing, plain, level)
         if whole <= 0.0:  # no load, no swing: nothing to average
             return np.ones(len(steps))
-        values: Array = shape @ (self.transforms.weights * self.swing) / whole
+        values: Array = (shape @ (self.transforms.weights * self.swing) / whole)[back]
         return values
 
     def amplification(self, steps: Array) -> Array:
         """Seconds by which 1 s more in each of ``steps`` (n,) in a row prolongs them on average."""
-        shape, weights = self._window(steps), self.transforms.weights
+        known, back = np.unique(steps, return_inverse=True)
+        shape, weights = self._window(known), self.transforms.weights
         values: Array = shape @ (weights * self._feedback[1].real) / (shape @ weights)
+        return values[back]
+
+    def response(self, steps: Array, pattern: Complex) -> Array:
+        """Seconds more per step, over the first ``steps`` (n,), of more arrivals around step 0.
+
+        ``pattern``: transform of their density per second, at the frequencies per second; (F,).
+        """
+        m, back = self._feedback
+        heard = self.transforms.weights * m * back * pattern
+        z = np.exp(1j * self.transforms.frequencies)
+        known, back_to = np.unique(np.asarray(steps, float), return_inverse=True)
+        n = np.maximum(known, 1.0)[:, None]
+        flat = self.transforms.frequencies * n < 1e-6
+        sums = np.where(flat, n, z * (1.0 - z**n) / np.where(flat, 1.0, 1.0 - z))
+        values: Array = ((sums / n) @ heard).real[back_to]
         return values
 
     def _window(self, steps: Array) -> Array:

@@ -15,6 +15,7 @@ answers and c = 0 it is (a + b)/(1 - rho), and ITL is t(1 + N), N negative binom
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +24,7 @@ import numpy as np
 from pdalloc.laws import Array, Atoms, Exponentials, Law, StopLossLaw, constant
 from pdalloc.queueing.decode.batches import Batches, batches
 from pdalloc.queueing.decode.contexts import contexts
+from pdalloc.queueing.decode.fluctuations import Complex
 from pdalloc.queueing.decode.groups import group_requests
 from pdalloc.queueing.decode.operating import OperatingPoint
 from pdalloc.queueing.decode.skewed import SkewedLaw, blurred, cumulants
@@ -34,6 +36,8 @@ IDLE = 1e-12
 """Requests in a replica's batch below which it is idle."""
 WHOLE = 0.01
 """Quanta this near one request are one: there the product form is exact."""
+ECHO_NODES = 12
+"""Numbers of steps at which an echo is worked out."""
 SKEW_LEFT = 1.0
 """Third over second cumulant of a mean over a stay falls as this power of what is left of the
 variance: 1 for long stays (sums of independent parts)."""
@@ -215,6 +219,11 @@ class DecodeLaw:
         return self.waiting.slot_wait
 
     @property
+    def before_transfer(self) -> Law | None:
+        """Law of the wait for a slot where it comes before the KV transfer; None after it."""
+        return None
+
+    @property
     def mean_boundary_wait(self) -> float:
         """Mean wait for a step under way to end, seconds."""
         return 0.0 if self._idle else self.waiting.mean_boundary
@@ -250,8 +259,23 @@ class DecodeLaw:
         steps = np.asarray(steps, float)
         if self._idle:
             return np.zeros_like(steps)
-        left: Array = self._gap_cumulants[1] * self._spread.fluctuation.averaging(steps)
+        left: Array = self._gap_cumulants[1] * self._spread.averaging(steps)
         return left
+
+    def echo(self, steps: Array, pattern: Callable[[Array], Complex]) -> Array:
+        """Seconds more per step of requests of ``steps`` (n,), with more requests around them.
+
+        ``pattern``: transform, at frequencies per second, of the density per second at which one
+        replica gets them around the request's own arrival.
+        """
+        if self._idle:
+            return np.zeros(len(steps))
+        fluctuation = self._spread.fluctuation
+        at = fluctuation.transforms.frequencies / fluctuation.step
+        steps = np.maximum(np.asarray(steps, float), 1.0)
+        nodes = np.geomspace(steps.min(), steps.max(), ECHO_NODES)
+        heard: Array = np.interp(steps, nodes, fluctuation.response(nodes, pattern(at)))
+        return heard
 
     def request_means(self, steps: Array, context: Array) -> Array:
         """Mean step time of requests of ``steps`` that hold ``context`` tokens on average; (n,).

@@ -18,6 +18,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +78,13 @@ class _Several(TokensPerStep):
         return np.repeat(np.arange(n), 3), steps, np.full(3 * n, 1.0 / 3.0)
 
 
+def tokens_per_step(mean: float, law: Literal["fixed", "geometric"]) -> TokensPerStep:
+    """The law of that name with ``mean`` tokens a step; one token where the mean is 1."""
+    if mean == 1.0:
+        return OneToken()
+    return FixedTokens(mean) if law == "fixed" else GeometricTokens(mean)
+
+
 @dataclass(frozen=True)
 class GeometricTokens(_Several):
     """Geometric from 1 with mean ``mean``."""
@@ -94,6 +103,7 @@ class GeometricTokens(_Several):
 class FixedTokens(_Several):
     """floor(``mean``), one more with probability ``mean`` - floor(``mean``)."""
 
+    @lru_cache(maxsize=1 << 16)  # noqa: B019 - frozen and small
     def moments(self, tokens: float) -> tuple[float, float]:
         """From P(n > s) = P(Binomial(s, f) < L - s floor(m)).
 

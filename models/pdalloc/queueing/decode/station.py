@@ -14,6 +14,7 @@ from pdalloc.errors import InputError, UnstableError
 from pdalloc.fleet import Dispatch
 from pdalloc.laws import Array
 from pdalloc.queueing.decode.work import DecodeWork
+from pdalloc.queueing.departures import Spectrum
 
 StepTime = Callable[[Array, Array], Array]
 """Seconds of a step from the batch and its context tokens in all; arrays (n,)."""
@@ -31,7 +32,8 @@ class DecodeStation:
     ``step_time(batch, context)`` as :meth:`pdalloc.latency.service.Latency.step_seconds`,
     ``work`` what requests ask for, ``slots`` = K the batch limit of one replica (inf without).
     ``arrival_scv`` is that of the gaps between arrivals at the pool (1 is Poisson), taken as
-    gamma gaps. ``least_loaded`` is fewest assigned unfinished requests.
+    gamma gaps; ``arrivals`` their spectrum where they are something else. ``least_loaded`` is
+    fewest assigned unfinished requests.
     Raises InputError for numbers that are none, UnstableError when the pool is offered at least
     what its replicas can serve.
     """
@@ -43,6 +45,7 @@ class DecodeStation:
     slots: float = math.inf
     dispatch: Dispatch = "random"
     arrival_scv: float = 1.0
+    arrivals: Spectrum | None = None
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.rate) or self.rate < 0:
@@ -94,6 +97,11 @@ class DecodeStation:
             slope = b + c * self.work.mean_context
             return self.replicas / (self.work.mean_steps * slope) if slope > 0 else math.inf
         return self.replicas * most / step / self.work.mean_steps
+
+    @property
+    def limit(self) -> float:
+        """Requests/s below which the pool has a steady state, whatever its rate now."""
+        return self.capacity
 
     @property
     def utilisation(self) -> float:

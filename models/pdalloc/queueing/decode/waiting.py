@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,8 +11,9 @@ import numpy as np
 from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture
 from pdalloc.queueing.decode.batches import Batches
 from pdalloc.queueing.decode.slots import slot_factors
-from pdalloc.queueing.decode.spread import POOLED
+from pdalloc.queueing.decode.spread import POOLED, replica_spectrum
 from pdalloc.queueing.decode.station import DecodeStation
+from pdalloc.queueing.departures import relaxation
 
 FOLLOWS, HALF_FOLLOW = 0.75, 9.0
 """Share of arrivals that follow a departure under least_loaded, and the arrivals at the pool in
@@ -41,7 +43,22 @@ class Waiting:
     @cached_property
     def probability(self) -> float:
         """P(an arrival finds no slot free)."""
-        return min(self.pool.full * self._factors[0], 1.0) if self.pool.full > 0.0 else 0.0
+        if self.pool.full <= 0.0:
+            return 0.0
+        return min(self.pool.full * self._factors[0] * self._met, 1.0)
+
+    @property
+    def _met(self) -> float:
+        """Share of those who come while as many as all slots are there that find none free.
+
+        Under ``least_loaded`` a slot stays free beside others' queues until the next arrival
+        takes it: where a replica's last waiting request has gone, exp(-w) of the time with w
+        waiting at each. Simulated: .69 to .94 where this gives .71 to .99.
+        """
+        r = self.station.replicas
+        if r == 1 or self.station.dispatch != "least_loaded":
+            return 1.0
+        return -math.expm1(-1.0 / ((1.0 - self.pool.load) * r))
 
     @cached_property
     def mean_slot_wait(self) -> float:
@@ -55,11 +72,12 @@ class Waiting:
 
     @property
     def _arrival_scv(self) -> float:
-        """Of the stream that the waiting room gets, at low frequency."""
-        r, scv = self.station.replicas, self.station.arrival_scv
-        if self.station.dispatch == "random":
-            return 1.0 + (scv - 1.0) / r
-        return scv / r if self.station.dispatch == "round_robin" else scv
+        """F of the stream that the waiting room gets, at the frequency at which it forgets."""
+        spectrum = replica_spectrum(self.station)
+        if spectrum is None:
+            return 1.0
+        busy = self.station.work.mean_steps * float(self.pool.seconds[-1])
+        return float(spectrum(np.array([relaxation(self.pool.load, self._servers, busy)]))[0])
 
     @property
     def slot_wait(self) -> Exponentials:

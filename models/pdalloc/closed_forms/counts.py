@@ -1,8 +1,6 @@
-r"""Closed forms: instant answers, and oracles for the solvers. No sympy here.
+r"""Counts of one role: the paper's, M/M/1 under a mean or a percentile, decode under TPOT.
 
-Derivations, checked step by step, are in :mod:`pdalloc.theory`. Counts are real numbers;
-round up to deploy. Times in seconds, rates in requests/s, throughput in tokens/s.
-Reference: arXiv 2603.04716 (Li, Li, Gong, Zhang), called "the paper".
+Reference: arXiv 2603.04716 (Li, Li, Gong, Zhang), called "the paper". Throughput in tokens/s.
 """
 
 from __future__ import annotations
@@ -10,19 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pdalloc.errors import InfeasibleError, InputError
-
-
-def _positive(**values: float) -> None:
-    for name, value in values.items():
-        if not math.isfinite(value) or value <= 0:
-            raise InputError(f"{name} must be positive and finite, got {value:g}")
-
-
-def _not_negative(**values: float) -> None:
-    for name, value in values.items():
-        if not math.isfinite(value) or value < 0:
-            raise InputError(f"{name} must be finite and not negative, got {value:g}")
+from pdalloc.closed_forms.checks import not_negative, positive, probability
+from pdalloc.errors import InfeasibleError
 
 
 def effective_prefill_throughput(peak: float, prompt: float, ttft: float, overhead: float) -> float:
@@ -34,8 +21,8 @@ def effective_prefill_throughput(peak: float, prompt: float, ttft: float, overhe
     >>> round(effective_prefill_throughput(28309, 6144, 2.0, 0.1))
     25075
     """
-    _positive(peak=peak, prompt=prompt, ttft=ttft)
-    _not_negative(overhead=overhead)
+    positive(peak=peak, prompt=prompt, ttft=ttft)
+    not_negative(overhead=overhead)
     floor = prompt / peak + overhead
     if ttft <= floor:
         raise InfeasibleError(
@@ -50,7 +37,7 @@ def mm1_count(rate: float, service_rate: float, sojourn: float) -> float:
     >>> round(mm1_count(12.52, 28309 / 6144, 1.9), 3)
     3.068
     """
-    _positive(rate=rate, service_rate=service_rate, sojourn=sojourn)
+    positive(rate=rate, service_rate=service_rate, sojourn=sojourn)
     if sojourn * service_rate <= 1.0:
         raise InfeasibleError(
             f"mean sojourn {sojourn:.4g} s is at or below one service, {1 / service_rate:.4g} s"
@@ -60,9 +47,30 @@ def mm1_count(rate: float, service_rate: float, sojourn: float) -> float:
 
 def mm1_count_percentile(rate: float, service_rate: float, sojourn: float, p: float) -> float:
     """Replicas so that P(M/M/1 sojourn <= ``sojourn``) = p: lambda/(mu - ln(1/(1-p))/tau)."""
-    if not 0.0 < p < 1.0:
-        raise InputError(f"p must lie strictly between 0 and 1, got {p:g}")
+    probability(p=p)
     return mm1_count(rate, service_rate, sojourn / math.log(1.0 / (1.0 - p)))
+
+
+def mm1_count_wait_percentile(rate: float, service_rate: float, wait: float, p: float) -> float:
+    r"""Replicas so that P(M/M/1 wait <= ``wait``) = p; ``wait`` = t may be 0.
+
+    Solves (x/mu) exp(-(mu - x) t) = 1 - p for the load x = lambda/n of a replica:
+    x = omega(ln((1-p) mu t) + mu t)/t with Wright's omega (Corless and Jeffrey 2002), and
+    x = (1-p) mu at t = 0.
+
+    >>> round(mm1_count_wait_percentile(12.52, 28309 / 6144, 1.9, 0.9), 3)
+    3.542
+    """
+    from scipy.special import wrightomega
+
+    positive(rate=rate, service_rate=service_rate)
+    not_negative(wait=wait)
+    probability(p=p)
+    room = service_rate * wait
+    if room == 0.0:
+        return rate / ((1.0 - p) * service_rate)
+    load = float(wrightomega(math.log((1.0 - p) * room) + room).real) / wait
+    return rate / load
 
 
 def decode_count(rate: float, steps: float, base: float, per_request: float, tpot: float) -> float:
@@ -71,8 +79,8 @@ def decode_count(rate: float, steps: float, base: float, per_request: float, tpo
     ``steps`` = E[L] tokens, ``base`` = a and ``per_request`` = b in s, ``tpot`` = tau in s;
     no batch limit (the batch law's negative binomial).
     """
-    _positive(rate=rate, steps=steps, per_request=per_request, tpot=tpot)
-    _not_negative(base=base)
+    positive(rate=rate, steps=steps, per_request=per_request, tpot=tpot)
+    not_negative(base=base)
     if tpot <= base + per_request:
         raise InfeasibleError(
             f"mean TPOT {tpot:.4g} s is at or below the {base + per_request:.4g} s of one request"
@@ -114,8 +122,8 @@ def paper_counts(
     >>> paper_counts(12.52, 6144, 512, 25075, 1714).rounded
     (3, 4)
     """
-    _positive(rate=rate, prompt=prompt, output=output)
-    _positive(prefill_throughput=prefill_throughput, decode_throughput=decode_throughput)
+    positive(rate=rate, prompt=prompt, output=output)
+    positive(prefill_throughput=prefill_throughput, decode_throughput=decode_throughput)
     return PaperCounts(
         prefill_throughput,
         decode_throughput,
