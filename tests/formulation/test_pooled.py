@@ -141,9 +141,24 @@ def test_useful_rate_is_that_of_the_smallest_pool_that_suffices(demand: float) -
 
 
 @pytest.mark.parametrize("name", ["cvxpy", "pyomo"])
-def test_linear_solvers_refuse_pools(small: Any, name: str) -> None:
+@pytest.mark.parametrize(("seed", "rule"), [(1, "least_loaded"), (2, "central_queue")])
+def test_one_hot_programs_agree(small: Any, name: str, seed: int, rule: str) -> None:
+    """Both languages on the same tables find the exact search's cost, with and without stock."""
+    free = pooled(small, seed, rule, UNCOUPLED)
+    used = free.gpus(solver_named("exact").solve(free).fleet)
+    for stock in ({}, {gpu: n - 1 for gpu, n in used.items()} | {"big": 6}):
+        problem = replace(free, stock=stock)
+        best, answer = (solver_named(s).solve(problem) for s in ("exact", name))
+        assert answer.status == best.status
+        if best.cost is not None:
+            assert answer.cost == pytest.approx(best.cost, abs=1e-9)
+            assert certify(problem, answer.fleet).certified
+
+
+@pytest.mark.parametrize("name", ["cvxpy", "pyomo"])
+def test_linear_solvers_refuse_pools_under_spanning_slos(small: Any, name: str) -> None:
     with pytest.raises(UnsupportedError, match=r"dispatch: random.*--solver exact"):
-        solver_named(name).solve(pooled(small, 1, "least_loaded", UNCOUPLED))
+        solver_named(name).solve(pooled(small, 3, "least_loaded", COUPLED))
 
 
 def test_an_slo_below_the_floor_is_explained(small: Any) -> None:

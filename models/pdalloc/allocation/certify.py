@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pdalloc.allocation.conditions import broken_conditions
 from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.errors import UnstableError
-from pdalloc.fleet import Fleet
+from pdalloc.fleet import ROLES, Fleet
 from pdalloc.prediction import Prediction
 from pdalloc.slo.interface import Objective
 
@@ -47,6 +48,10 @@ class Certificate:
 
 def certify(problem: AllocationProblem, fleet: Fleet) -> Certificate:
     """Check stock, limits, stability and every SLO of ``fleet`` by prediction."""
+    if problem.slo_scope == "population" and all(fleet.in_role(role) for role in ROLES):
+        from pdalloc.allocation.population import certify_population
+
+        return certify_population(problem, fleet)
     broken = resource_violations(problem, fleet)
     capacity = problem.capacity
     missing = [role for role in ("prefill", "decode") if not fleet.in_role(role)]
@@ -70,7 +75,7 @@ def _unknown(slos: tuple[Objective, ...]) -> tuple[SloCheck, ...]:
 
 
 def resource_violations(problem: AllocationProblem, fleet: Fleet) -> list[str]:
-    """Where ``fleet`` exceeds stock or limits, in words; empty when it does not."""
+    """Where ``fleet`` exceeds stock or limits or misses a condition, in words."""
     broken = []
     for gpu, used in problem.gpus(fleet).items():
         held = problem.stock.get(gpu)
@@ -80,4 +85,4 @@ def resource_violations(problem: AllocationProblem, fleet: Fleet) -> list[str]:
         count = fleet.count(o.role, o.replica_type)
         if count > o.most:
             broken.append(f"{count} replicas of {o.role}/{o.replica_type}, limit {o.most:g}")
-    return broken
+    return broken + broken_conditions(problem, fleet)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,9 @@ class LinearData:
     """Arrays aligned with ``options``, shape (n,).
 
     ``share`` of the demand per replica; ``usd`` per bought replica and hour; ``gpus`` per
-    replica; ``owned`` and ``most`` replicas; at most ``ceiling`` replicas are bought.
+    replica; ``owned`` and ``most`` replicas; at most ``ceiling`` replicas are bought. ``sizes``:
+    shares of the demand that pools of 0, 1, ... replicas admit, by option, where replicas share
+    a queue; their ``share`` is not used.
     """
 
     options: tuple[Option, ...]
@@ -69,6 +71,7 @@ class LinearData:
     ceiling: Array
     stock: Mapping[str, int]
     cuts: tuple[Cut, ...] = ()
+    sizes: Mapping[int, Array] = field(default_factory=dict)
 
     @property
     def labels(self) -> list[str]:
@@ -82,6 +85,14 @@ class LinearData:
     def on_gpu(self, gpu: str) -> list[int]:
         """Indices of the options on ``gpu``."""
         return [i for i, o in enumerate(self.options) if o.gpu == gpu]
+
+    def apart(self, role: Role) -> list[int]:
+        """Indices of the options of ``role`` whose replicas do not share a queue."""
+        return [i for i in self.members(role) if i not in self.sizes]
+
+    def pooled(self, role: Role) -> list[int]:
+        """Indices of the options of ``role`` whose replicas share one."""
+        return [i for i in self.members(role) if i in self.sizes]
 
     @property
     def limited(self) -> list[int]:
@@ -114,12 +125,17 @@ class LinearData:
         return np.where(self.share > 0, np.minimum(afford, left), 0.0)
 
 
-def linear_data(problem: AllocationProblem) -> LinearData:
-    """The arrays of ``problem`` at its relaxed rates; InputError without a positive demand."""
+def linear_data(problem: AllocationProblem, share: Array | None = None) -> LinearData:
+    """The arrays of ``problem``; InputError without a positive demand.
+
+    ``share`` (n,) of the demand per replica, prefill first; else the relaxed rates'.
+    """
     if not 0.0 < problem.demand < math.inf:
         raise InputError(f"demand must be positive and finite, got {problem.demand:g} req/s")
     options = tuple(o for role in ROLES for o in problem.in_role(role))
-    share = useful(np.array([problem.rate(o) for o in options], float) / problem.demand)
+    if share is None:
+        share = np.array([problem.rate(o) for o in options], float) / problem.demand
+    share = useful(share)
     # More replicas than cover the demand alone are idle, unless they speed up the other stage.
     room = 4.0 if problem.capacity.coupled else 1.0
     return LinearData(
@@ -145,34 +161,43 @@ def solve_by_highs(problem: AllocationProblem, leeway: float = 0.0) -> Fleet | N
     Every rate is taken (1 + ``leeway``) times as large: with -LEEWAY the fleet truly covers
     the demand, with +LEEWAY its cost is a true lower bound.
     """
+    data = linear_data(problem)
+    counts = integer_program(data, leeway)
+    return None if counts is None else data.fleet(counts)
+
+
+def integer_program(
+    data: LinearData, leeway: float = 0.0, rows: Array | None = None, least: Array | None = None
+) -> Array | None:
+    """Cheapest counts (n,) by scipy's HiGHS, gap 0; None when infeasible.
+
+    ``leeway`` as in :func:`solve_by_highs`; further ``rows`` (m, n) times the counts must be at
+    least ``least`` (m,). Sizes and cuts of ``data`` are not used.
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
-    data = linear_data(problem)
     n = len(data.options)
-    identity = np.eye(n)
-    rows, low, high = [], [], []
-    for role in ROLES:  # variables: owned replicas used, then bought ones
-        rows.append((1.0 + leeway) * np.tile(data.only(role, data.share), 2))
-        low.append(COVERED)
-        high.append(math.inf)
+    blocks: list[tuple[Array, Array, Array]] = []
+    for role in ROLES:
+        row = (1.0 + leeway) * data.only(role, data.share)
+        blocks.append((row[None], np.array([COVERED]), np.array([math.inf])))
     for gpu, held in data.stock.items():
         on_gpu = np.zeros(n)
         on_gpu[data.on_gpu(gpu)] = data.gpus[data.on_gpu(gpu)]
-        rows.append(np.tile(on_gpu, 2))
-        low.append(-math.inf)
-        high.append(float(held))
-    for i in data.limited:
-        rows.append(np.tile(identity[i], 2))
-        low.append(-math.inf)
-        high.append(float(data.most[i]))
+        blocks.append((on_gpu[None], np.array([-math.inf]), np.array([float(held)])))
+    limited = data.limited
+    blocks.append((np.eye(n)[limited], np.full(len(limited), -math.inf), data.most[limited]))
+    if rows is not None and least is not None:
+        blocks.append((rows, least, np.full(len(least), math.inf)))
+    matrix, low, high = (np.concatenate([block[k] for block in blocks]) for k in range(3))
     found = milp(
-        np.concatenate([np.zeros(n), data.usd]),
-        constraints=LinearConstraint(np.array(rows), low, high),
+        np.concatenate([np.zeros(n), data.usd]),  # owned replicas used, then bought ones
+        constraints=LinearConstraint(np.hstack([matrix, matrix]), low, high),
         integrality=np.ones(2 * n, dtype=np.int64),
         bounds=Bounds(np.zeros(2 * n), np.concatenate([data.owned, data.ceiling])),
         options={"mip_rel_gap": 0.0},
     )
     if found.x is None:
         return None
-    counts = np.rint(found.x)
-    return data.fleet(counts[:n] + counts[n:])
+    counts: Array = np.rint(found.x)
+    return counts[:n] + counts[n:]

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pdalloc.capacity import Capacity
+from pdalloc.errors import InputError
 from pdalloc.fleet import Fleet, Role
 
 COST_DIGITS = 9
 """Costs are rounded to a nano-dollar: sums of equal prices are ties, whatever their order."""
+SloScope = Literal["pool", "population"]
 Status = Literal["optimal", "feasible", "infeasible"]
 
 
@@ -49,13 +51,37 @@ class Option:
 class AllocationProblem:
     """Serve ``demand`` requests/s in every role at least cost.
 
-    ``stock`` GPUs per GPU name; a GPU that is not named is unlimited.
+    ``stock`` GPUs per GPU name; a GPU that is not named is unlimited. ``slo_scope``: each pool
+    keeps every SLO by itself, or all requests of a class together do. ``headroom``: share of
+    the demand to be served beside it. ``redundancy``: replicas of any one pool that may be lost
+    while every SLO is still kept. ``compatible``: (prefill type, decode type) pairs that fit
+    each other (None: all); every prefill type of a fleet must fit every decode type, because a
+    request's decode replica is chosen whatever its prefill replica is.
     """
 
     capacity: Capacity
     demand: float
     options: tuple[Option, ...]
     stock: Mapping[str, int] = field(default_factory=dict)
+    slo_scope: SloScope = "pool"
+    headroom: float = 0.0
+    redundancy: int = 0
+    compatible: frozenset[tuple[str, str]] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.headroom >= 0.0:
+            raise InputError(f"headroom: must not be negative, got {self.headroom:g}")
+        if self.redundancy < 0:
+            raise InputError(f"redundancy: must not be negative, got {self.redundancy}")
+
+    @property
+    def conditioned(self) -> bool:
+        """Whether more is asked than that the fleet as it stands serves the demand."""
+        return self.redundancy > 0 or self.compatible is not None
+
+    def with_headroom(self) -> AllocationProblem:
+        """The same problem at the demand that has the headroom on it."""
+        return replace(self, demand=self.demand * (1.0 + self.headroom), headroom=0.0)
 
     def in_role(self, role: Role) -> tuple[Option, ...]:
         """The options of one role."""

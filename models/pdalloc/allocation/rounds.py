@@ -35,6 +35,7 @@ from pdalloc.allocation.covers import MOST_REPLICAS
 from pdalloc.allocation.infeasibility import explain_infeasible
 from pdalloc.allocation.linear import COVERED, Array, Cut, LinearData, linear_data, useful
 from pdalloc.allocation.problem import Allocation, AllocationProblem, infeasible
+from pdalloc.allocation.tables.rows import capacity_rows, learn
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import DECODE, PREFILL, ROLES
 
@@ -48,16 +49,27 @@ Minimise = Callable[[LinearData], tuple[Array, float] | None]
 def solve_in_rounds(problem: AllocationProblem, solver: str, minimise: Minimise) -> Allocation:
     """The cheapest fleet, certified; ``minimise`` solves one MILP.
 
-    Raises UnsupportedError for dispatch rules other than random, when MOST_ROUNDS do not settle
-    a coupled problem, or when the answer breaks a constraint by less than a MILP solver's
-    tolerance.
+    Raises UnsupportedError for pools that share a queue under SLOs that span both stages, when
+    MOST_ROUNDS do not settle a coupled problem, or when the answer breaks a constraint by less
+    than a MILP solver's tolerance.
     """
-    if any(problem.capacity.pooled(role) for role in ROLES):
+    problem = problem.with_headroom()
+    if problem.conditioned:
         raise UnsupportedError(
-            f"solver {solver!r} knows dispatch: random, under which a pool admits replicas times "
-            "a rate; use --solver exact"
+            f"solver {solver!r} knows neither redundancy nor compatible types; use --solver exact"
+        )
+    if problem.slo_scope == "population":
+        raise UnsupportedError(
+            f"solver {solver!r} knows slo_scope: pool; use --solver exact for population"
         )
     data = linear_data(problem)
+    if any(problem.capacity.pooled(role) for role in ROLES):
+        if problem.capacity.coupled:
+            raise UnsupportedError(
+                f"solver {solver!r} knows dispatch: random where an SLO spans both stages; "
+                "use --solver exact"
+            )
+        return _solve_by_sizes(problem, solver, minimise, data)
     if not all(data.share[data.members(role)].any() for role in ROLES):
         return infeasible(solver, explain_infeasible(problem))
     for rounds in range(1, MOST_ROUNDS + 1):
@@ -75,6 +87,33 @@ def solve_in_rounds(problem: AllocationProblem, solver: str, minimise: Minimise)
     raise UnsupportedError(
         f"solver {solver!r} has not settled this problem, whose SLOs span both stages, after "
         f"{rounds} rounds; use --solver exact"
+    )
+
+
+def _solve_by_sizes(
+    problem: AllocationProblem, solver: str, minimise: Minimise, data: LinearData
+) -> Allocation:
+    """One MILP after the other over capacity tables, until the answer's entries are exact."""
+    rows = capacity_rows(problem)
+    if rows is None:
+        raise UnsupportedError(f"solver {solver!r}: tables grow too long; use --solver exact")
+    place = {(row.option.role, row.option.replica_type): row for row in rows}
+    by_option = [place[o.role, o.replica_type] for o in data.options]
+    pooled = {i: r for i, r in enumerate(by_option) if problem.capacity.pooled(r.option.role)}
+    ceiling = data.ceiling.copy()
+    for i, row in pooled.items():
+        ceiling[i] = row.most
+    for rounds in range(1, MOST_ROUNDS + 1):
+        sizes = {i: row.upper() for i, row in pooled.items()}
+        found = minimise(replace(data, ceiling=ceiling, sizes=sizes))
+        if found is None:
+            return infeasible(solver, explain_infeasible(problem))
+        counts = np.round(found[0])
+        if not learn(problem, pooled.values(), data.fleet(counts)):
+            return _answer(problem, solver, data, counts, found[1], rounds)
+    raise UnsupportedError(
+        f"solver {solver!r} has not settled this problem after {rounds} rounds of tables; "
+        "use --solver exact"
     )
 
 
@@ -135,6 +174,8 @@ def _trimmed(problem: AllocationProblem, data: LinearData, counts: Array) -> Arr
     With coupled stages only prefill is trimmed: an idle decode replica speeds up the others.
     """
     counts = counts.copy()
+    if any(problem.capacity.pooled(role) for role in ROLES):
+        return counts
     shares = [_prefill_shares(problem, data, counts)]
     if not problem.capacity.coupled:
         shares.append(data.only(DECODE, data.share))

@@ -43,6 +43,7 @@ class Scenario:
     ``limits`` holds the most replicas per (role, replica type); ``stock`` GPUs by name;
     ``owned`` replicas cost nothing. ``options`` are what a simulation knows beside. ``slos``
     must be met: those on one latency first, then the joint ones; ``best_effort`` binds nothing.
+    ``headroom`` and ``redundancy`` as in :class:`~pdalloc.allocation.problem.AllocationProblem`.
     """
 
     name: str
@@ -54,6 +55,8 @@ class Scenario:
     limits: Mapping[tuple[Role, str], int] = field(default_factory=dict)
     owned: Fleet = NOTHING
     options: SimulationOptions = PLAIN
+    headroom: float = 0.0
+    redundancy: int = 0
     best_effort: tuple[BestEffort, ...] = ()
 
     @property
@@ -89,7 +92,14 @@ class Scenario:
         for o in options:
             if o.gpu in stock:
                 stock[o.gpu] += o.owned * o.gpus
-        return AllocationProblem(shared, self.demand, tuple(options), stock)
+        return AllocationProblem(
+            shared,
+            self.demand,
+            tuple(options),
+            stock,
+            headroom=self.headroom,
+            redundancy=self.redundancy,
+        )
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -196,6 +206,8 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         _stock(spec),
         limits,
         options=build_options(spec.simulation, system),
+        headroom=spec.headroom,
+        redundancy=spec.redundancy,
         best_effort=build_best_effort(spec.traffic),
     )
 

@@ -147,6 +147,10 @@ class ScenarioSpec(Spec):
     stock: dict[str, Count] = Field(
         default_factory=dict, description="GPUs that can be had beside owned ones, by GPU"
     )
+    headroom: Number = Field(0.0, description="share of the demand to be served beside it: 0.2")
+    redundancy: Count = Field(
+        0, description="replicas of any one pool that may be lost while the SLOs are kept"
+    )
     network: NetworkSpec = NetworkSpec()
     dispatch: DispatchName | dict[RoleName, DispatchName] = "random"
     first_token: Literal["prefill", "transfer", "decode"] = "decode"

@@ -1,6 +1,7 @@
 """The allocation problem in CVXPY, solved by HiGHS.
 
-Constraints are labelled ``demand[role]``, ``stock[gpu]`` and ``limit[role/type]``, as in
+Constraints are labelled ``demand[role]``, ``stock[gpu]``, ``limit[role/type]`` and, where
+replicas share a queue, ``one_size[role/type]`` and ``size[role/type]``, as in
 :mod:`pdalloc.allocation.solvers.pyomo_milp`; the model is that of
 :mod:`pdalloc.allocation.linear`; :mod:`pdalloc.allocation.rounds` makes it exact also for
 SLOs that couple the stages.
@@ -50,7 +51,7 @@ class CvxpyMilp:
 def minimise(data: LinearData) -> tuple[Array, float] | None:
     """(counts (n,), lower bound in USD/hour) of one MILP; None when it is infeasible."""
     problem, counts = model(data)
-    with _silent():
+    with silent():
         problem.solve(solver="HIGHS", **HIGHS_OPTIONS)
     if counts.value is None:
         if problem.status in ("infeasible", "infeasible_or_unbounded"):
@@ -60,7 +61,7 @@ def minimise(data: LinearData) -> tuple[Array, float] | None:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """Keep HiGHS's banner, printed below Python, out of this process's output."""
     sys.stdout.flush()
     kept, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
@@ -75,16 +76,26 @@ def _silent() -> Iterator[None]:
 
 def model(data: LinearData) -> tuple[Any, Any]:
     """(cvxpy.Problem, expression of the counts (n,)) with labelled constraints."""
-    import cvxpy as cp
+    cp: Any = importlib.import_module("cvxpy")  # its annotations miss half its names
 
     n = len(data.options)
     used = cp.Variable(n, integer=True, name="owned", bounds=[0, data.owned])
     bought = cp.Variable(n, integer=True, name="bought", bounds=[0, data.ceiling])
     counts = used + bought
+    sizes = {
+        j: cp.Variable(len(row), boolean=True, name=f"is_size[{data.labels[j]}]")
+        for j, row in data.sizes.items()
+    }
     rows = []
     for role in ROLES:
-        i = data.members(role)
-        rows.append((data.share[i] @ counts[i] >= COVERED).set_label(f"demand[{role}]"))
+        i = data.apart(role)
+        admitted = data.share[i] @ counts[i] if i else 0.0
+        admitted += sum(data.sizes[j] @ sizes[j] for j in data.pooled(role))
+        rows.append((admitted >= COVERED).set_label(f"demand[{role}]"))
+    for j, chosen in sizes.items():
+        rows.append((cp.sum(chosen) == 1).set_label(f"one_size[{data.labels[j]}]"))
+        count = np.arange(len(data.sizes[j])) @ chosen
+        rows.append((counts[j] == count).set_label(f"size[{data.labels[j]}]"))
     for gpu, held in data.stock.items():
         i = data.on_gpu(gpu)
         rows.append((data.gpus[i] @ counts[i] <= held).set_label(f"stock[{gpu}]"))
@@ -97,7 +108,7 @@ def model(data: LinearData) -> tuple[Any, Any]:
 
 def _cut_rows(data: LinearData, counts: Any) -> list[Any]:
     """Per cut k: decode counts above or below its own, or enough prefill beside them."""
-    cp: Any = importlib.import_module("cvxpy")  # its annotations miss half its names
+    cp: Any = importlib.import_module("cvxpy")
     d, p = data.members(DECODE), data.members(PREFILL)
     at = np.array([cut.decode[d] for cut in data.cuts])
     share = np.array([cut.share[p] for cut in data.cuts])

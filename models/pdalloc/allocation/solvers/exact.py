@@ -12,26 +12,35 @@ no more to wait for). Covers then come in order of cost as before, and those tha
 rates of their own sizes are passed over.
 
 Without coupling or pools the roles only meet in the stock: where their cheapest covers fit it
-together they are optimal; otherwise HiGHS settles the integer program, gap 0, once with the
-rates a little smaller and once a little larger: equal costs, or a fleet of the second that
-covers the demand in plain arithmetic, prove the optimum.
+together they are optimal; otherwise :mod:`pdalloc.allocation.tables` proves the optimum. Should
+its tree grow too large, HiGHS settles the integer program, gap 0, once with the rates a little
+smaller and once a little larger: equal costs, or a fleet of the second that covers the demand
+in plain arithmetic, prove the optimum.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pdalloc.allocation.covers import MOST_REPLICAS, SHORTFALL, covers
 from pdalloc.allocation.infeasibility import explain_infeasible
 from pdalloc.allocation.linear import LEEWAY, solve_by_highs
+from pdalloc.allocation.population import solve_population
 from pdalloc.allocation.problem import Allocation, AllocationProblem, Option, infeasible
+from pdalloc.allocation.tables import solve_by_tables
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet, Role
 
 COST_STEP = 1e-9
 """Costs closer than this (USD/hour) are ties."""
+FEW = 4
+"""Types per role up to which each role's own covers are tried before tables are made."""
+UNCONDITIONED = (
+    "no fleet within stock and limits keeps the SLOs with the replicas that may be lost and the "
+    "types that fit each other, though one does without these conditions; relax them"
+)
 MOST_DECODE_FLEETS = 20_000
 """Decode fleets looked at before the search gives up (and says so)."""
 MOST_PREFILL_FLEETS = 20_000
@@ -69,7 +78,19 @@ class ExactSearch:
 
         Raises UnsupportedError when the search grows beyond MOST_DECODE_FLEETS.
         """
-        if problem.capacity.linear and alternatives == 0:
+        problem = problem.with_headroom()
+        if problem.conditioned and not (
+            problem.capacity.linear and problem.slo_scope == "pool" and alternatives == 0
+        ):
+            raise UnsupportedError(
+                "redundancy and compatible types are known for dispatch: random, SLOs of one "
+                "stage each, slo_scope: pool and no alternatives; leave one of them out"
+            )
+        if problem.slo_scope == "population":
+            if alternatives:
+                raise UnsupportedError("slo_scope: population lists no alternatives")
+            return solve_population(problem, self.name)
+        if not problem.capacity.coupled and alternatives == 0:
             settled = self._uncoupled(problem)
             if settled is not None:
                 return settled
@@ -108,30 +129,29 @@ class ExactSearch:
         return Allocation("optimal", self.name, fleet, cost, cost, alternatives=others)
 
     def _uncoupled(self, problem: AllocationProblem) -> Allocation | None:
-        """Each role's cheapest cover; the integer program where they do not fit the stock.
-
-        None when a rate so near the demand decides that HiGHS's tolerance cannot tell; then
-        the search in plain arithmetic does.
-        """
-        counts: dict[tuple[str, str], int] = {}
-        for role in ROLES:
-            options = problem.in_role(role)
-            rates = [problem.rate(o) for o in options]
-            cover = next(covers(options, rates, problem.demand, problem.stock), None)
-            if cover is None:
-                return infeasible(self.name, explain_infeasible(problem))
-            counts |= {(o.role, o.replica_type): n for o, n in zip(options, cover[1], strict=True)}
-        fleet = Fleet.of(counts)
-        if any(used > problem.stock.get(g, math.inf) for g, used in problem.gpus(fleet).items()):
-            safe, hopeful = (solve_by_highs(problem, sign * LEEWAY) for sign in (-1.0, 1.0))
-            if hopeful is None:
-                return infeasible(self.name, explain_infeasible(problem))
-            if _covers(problem, hopeful):
-                fleet = hopeful
-            elif safe is not None and problem.cost(safe) == problem.cost(hopeful):
-                fleet = safe
-            else:
-                return None
+        """The cheapest fleet by capacity tables, else by HiGHS; None where neither can tell."""
+        linear = problem.capacity.linear
+        few = (
+            linear
+            and not problem.conditioned
+            and all(len(problem.in_role(role)) <= FEW for role in ROLES)
+        )
+        fleet = _apart(problem) if few else None
+        found = solve_by_tables(problem) if fleet is None else None
+        if found is not None and found[1].settled:
+            t, proof = found
+            if proof.counts is None:
+                why = UNCONDITIONED if problem.conditioned and _plain_works(problem) else ""
+                return infeasible(self.name, why or explain_infeasible(problem))
+            fleet = t.fleet(proof.counts)
+        if fleet is None and linear and not problem.conditioned:
+            fleet = _by_highs(problem)
+        if fleet is None and problem.conditioned:
+            raise UnsupportedError(
+                "the search over lost replicas and types was cut off without a proof"
+            )
+        if fleet is None:
+            return None
         cost = problem.cost(fleet)
         return Allocation("optimal", self.name, fleet, cost, cost)
 
@@ -179,6 +199,40 @@ class ExactSearch:
             pairs = [*zip(prefills, prefill, strict=True), *zip(decodes, decode, strict=True)]
             fleet = Fleet.of({(o.role, o.replica_type): n for o, n in pairs})
             best.offer(problem.cost(fleet), sum(problem.gpus(fleet).values()), fleet)
+
+
+def _plain_works(problem: AllocationProblem) -> bool:
+    plain = replace(problem, redundancy=0, compatible=None)
+    return SOLVER.solve(plain).cost is not None
+
+
+def _apart(problem: AllocationProblem) -> Fleet | None:
+    """Each role's cheapest cover; None where they do not exist or fit the stock together."""
+    counts: dict[tuple[str, str], int] = {}
+    for role in ROLES:
+        options = problem.in_role(role)
+        rates = [problem.rate(o) for o in options]
+        cover = next(covers(options, rates, problem.demand, problem.stock), None)
+        if cover is None:
+            return None
+        counts |= {(o.role, o.replica_type): n for o, n in zip(options, cover[1], strict=True)}
+    fleet = Fleet.of(counts)
+    fits = all(used <= problem.stock.get(g, used) for g, used in problem.gpus(fleet).items())
+    return fleet if fits else None
+
+
+def _by_highs(problem: AllocationProblem) -> Fleet | None:
+    """The integer program's answer, proven by rates a little smaller and a little larger.
+
+    None when a rate so near the demand decides that HiGHS's tolerance cannot tell, or when no
+    fleet exists; then the search in plain arithmetic does.
+    """
+    safe, hopeful = (solve_by_highs(problem, sign * LEEWAY) for sign in (-1.0, 1.0))
+    if hopeful is None or _covers(problem, hopeful):
+        return hopeful
+    if safe is not None and problem.cost(safe) == problem.cost(hopeful):
+        return safe
+    return None
 
 
 def _covers(problem: AllocationProblem, fleet: Fleet) -> bool:

@@ -1,6 +1,7 @@
 """The allocation problem in Pyomo, solved by HiGHS.
 
-Constraints are named ``demand[role]``, ``stock[gpu]`` and ``limit[role/type]``, as in
+Constraints are named ``demand[role]``, ``stock[gpu]``, ``limit[role/type]`` and, where
+replicas share a queue, ``one_size[role/type]`` and ``size[role/type]``, as in
 :mod:`pdalloc.allocation.solvers.cvxpy_milp`; the model is that of
 :mod:`pdalloc.allocation.linear`; :mod:`pdalloc.allocation.rounds` makes it exact also for
 SLOs that couple the stages.
@@ -83,8 +84,14 @@ def model(data: LinearData) -> Any:
     def weighted(weights: Array, members: list[int]) -> Any:
         return sum(float(weights[i]) * m.count[labels[i]] for i in members)
 
+    _add_sizes(m, data)
     m.demand = pyo.Constraint(
-        ROLES, rule=lambda _, role: weighted(data.share, data.members(role)) >= COVERED
+        ROLES,
+        rule=lambda m, role: (
+            weighted(data.share, data.apart(role))
+            + sum(m.pool_share[labels[i]] for i in data.pooled(role))
+            >= COVERED
+        ),
     )
     m.stock = pyo.Constraint(
         list(data.stock), rule=lambda _, g: weighted(data.gpus, data.on_gpu(g)) <= data.stock[g]
@@ -94,6 +101,25 @@ def model(data: LinearData) -> Any:
     )
     _add_cuts(m, data, weighted)
     return m
+
+
+def _add_sizes(m: Any, data: LinearData) -> None:
+    """One size per pool whose replicas share a queue, and what it admits: ``pool_share``."""
+    import pyomo.environ as pyo
+
+    rows = {data.labels[i]: row for i, row in data.sizes.items()}
+    m.is_size = pyo.Var(
+        [(x, k) for x, row in rows.items() for k in range(len(row))], domain=pyo.Binary
+    )
+
+    def total(weights: Any, x: str) -> Any:
+        return sum(float(w) * m.is_size[x, k] for k, w in enumerate(weights))
+
+    m.pool_share = pyo.Expression(list(rows), rule=lambda _, x: total(rows[x], x))
+    m.one_size = pyo.Constraint(list(rows), rule=lambda _, x: total(np.ones(len(rows[x])), x) == 1)
+    m.size = pyo.Constraint(
+        list(rows), rule=lambda m, x: m.count[x] == total(np.arange(len(rows[x])), x)
+    )
 
 
 def _add_cuts(m: Any, data: LinearData, weighted: Any) -> None:

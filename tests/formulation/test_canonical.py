@@ -1,0 +1,128 @@
+"""Each named constraint in both languages: the same row, and the one written here by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pdalloc.allocation.linear import COVERED, Cut, LinearData, linear_data
+from pdalloc.allocation.solvers import cvxpy_milp, pyomo_milp
+from pdalloc.fleet import DECODE, PREFILL
+
+Row = tuple[dict[str, float], float]
+"""Coefficients by variable, and their least sum: rows are read as coefficients >= constant."""
+
+LABELS = ["prefill/p", "prefill/q", "decode/d"]
+
+
+@pytest.fixture
+def data(small: Any) -> LinearData:
+    """Two prefill types and a decode type; q's replicas share a queue; one cut; one limit."""
+    rows = [
+        (PREFILL, "p", "a", 2, 3.0, 2.0, 1, 4.0),
+        (PREFILL, "q", "b", 1, 5.0, 4.0, 0, math.inf),
+        (DECODE, "d", "a", 1, 2.0, 1.0, 0, math.inf),
+    ]
+    plain = linear_data(small.problem_of(rows, 8.0, {"a": 9}))
+    cut = Cut(decode=np.array([0.0, 0.0, 5.0]), share=np.array([0.125, 0.25, 0.0]))
+    return replace(plain, cuts=(cut,), sizes={1: np.array([0.0, 0.25, 0.75])})
+
+
+def both(label: str, weight: float) -> dict[str, float]:
+    """A weight on a count is one on its owned and on its bought replicas."""
+    return {f"owned[{label}]": weight, f"bought[{label}]": weight}
+
+
+GOLDEN: dict[str, Row] = {
+    # 2/8 of the demand per replica of p; pools of one and two q admit 0.25 and 0.75 of it
+    "demand[prefill]": (both(LABELS[0], 0.25) | {"size1": 0.25, "size2": 0.75}, COVERED),
+    "demand[decode]": (both(LABELS[2], 0.125), COVERED),
+    "stock[a]": (both(LABELS[0], -2.0) | both(LABELS[2], -1.0), -9.0),
+    "limit[prefill/p]": (both(LABELS[0], -1.0), -4.0),
+    "one_size[prefill/q]": ({"size0": 1.0, "size1": 1.0, "size2": 1.0}, 1.0),
+    "size[prefill/q]": (both(LABELS[1], 1.0) | {"size1": -1.0, "size2": -2.0}, 0.0),
+    # at least 6 decode replicas where is_above; at most 4 of the 8 bought where is_below
+    "above": (both(LABELS[2], 1.0) | {"is_above": -6.0}, 0.0),
+    "below": (both(LABELS[2], -1.0) | {"is_below": -4.0}, -8.0),
+    "coupled": (
+        both(LABELS[0], 0.125) | both(LABELS[1], 0.25) | {"is_above": 1.0, "is_below": 1.0},
+        COVERED,
+    ),
+}
+
+
+def rows_in_pyomo(data: LinearData) -> dict[str, Row]:
+    from pyomo.environ import Constraint, value
+    from pyomo.repn import generate_standard_repn
+
+    m = pyomo_milp.model(data)
+    short = {m.is_above[0, 2].name: "is_above", m.is_below[0, 2].name: "is_below"}
+    short |= {m.is_size["prefill/q", k].name: f"size{k}" for k in range(3)}
+    found = {}
+    for c in m.component_data_objects(Constraint):
+        repn = generate_standard_repn(c.body)
+        at_least = c.lower is not None
+        sign, bound = (1.0, c.lower) if at_least else (-1.0, c.upper)
+        terms = {
+            short.get(v.name, v.name): sign * w
+            for v, w in zip(repn.linear_vars, repn.linear_coefs, strict=True)
+            if w
+        }
+        name = c.name if c.parent_component().name not in ("above", "below", "coupled") else None
+        found[name or c.parent_component().name] = (terms, sign * (value(bound) - repn.constant))
+    return found
+
+
+def rows_in_cvxpy(data: LinearData) -> dict[str, Row]:
+    """Coefficients by finite differences, which are exact for affine expressions."""
+    problem, _ = cvxpy_milp.model(data)
+    names = {"owned": "owned[{}]", "bought": "bought[{}]", "is_size[prefill/q]": "size{}"}
+    for v in problem.variables():
+        v.save_value(np.zeros(v.shape))
+    found = {}
+    for c in problem.constraints:
+        left, right = c.args
+
+        def margin(left: Any = left, right: Any = right) -> float:
+            return float(np.sum(left.value) - np.sum(right.value))
+
+        sign = -1.0 if type(c).__name__ == "Inequality" else 1.0  # cvxpy keeps left <= right
+        zero, terms = margin(), {}
+        for v in c.variables():
+            for k in range(v.size):
+                unit = np.zeros(v.size)
+                unit[k] = 1.0
+                v.save_value(unit.reshape(v.shape))
+                slope = sign * (margin() - zero)
+                v.save_value(np.zeros(v.shape))
+                which = LABELS[k] if v.name() in ("owned", "bought") else k
+                if abs(slope) > 1e-12:
+                    terms[names.get(v.name(), v.name()).format(which)] = slope
+        found[str(c.label)] = (terms, -sign * zero)
+    return found
+
+
+@pytest.mark.parametrize("rows", [rows_in_pyomo, rows_in_cvxpy])
+def test_every_named_row_is_the_golden_one(data: LinearData, rows: Any) -> None:
+    found = rows(data)
+    assert set(found) == set(GOLDEN)
+    for name, (terms, bound) in GOLDEN.items():
+        assert found[name][0] == pytest.approx(terms, abs=1e-12), name
+        assert found[name][1] == pytest.approx(bound, abs=1e-12), name
+
+
+def test_both_minimise_the_price_of_bought_replicas(data: LinearData) -> None:
+    from pyomo.repn import generate_standard_repn
+
+    repn = generate_standard_repn(pyomo_milp.model(data).cost.expr)
+    found = {v.name: w for v, w in zip(repn.linear_vars, repn.linear_coefs, strict=True)}
+    assert found == {"bought[prefill/p]": 3.0, "bought[prefill/q]": 5.0, "bought[decode/d]": 2.0}
+    problem, _ = cvxpy_milp.model(data)
+    (bought,) = (v for v in problem.objective.variables() if v.name() == "bought")
+    for k, usd in enumerate((3.0, 5.0, 2.0)):
+        bought.save_value(np.eye(3)[k])
+        assert float(problem.objective.expr.value) == usd
