@@ -90,6 +90,20 @@ def test_short_lists_only_mean_more_nodes(kind: str, monkeypatch: pytest.MonkeyP
     assert nodes > 80
 
 
+@pytest.mark.parametrize("kind", ["linear", "pooled", "any"])
+def test_a_coarse_grid_changes_no_answer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stocks counted in several GPUs round weights down: a weaker bound, the same optimum."""
+    monkeypatch.setattr(tree_module, "GRID", 3)
+    monkeypatch.setattr(tree_module, "COARSE", 3)
+    for seed in range(60):
+        t = random_tables(seed, kind)
+        proof = cheapest(t, NEED)
+        assert proof.settled and proof.usd == pytest.approx(least_cost(t), abs=1e-9)
+        if proof.counts is not None:
+            used = np.add.reduceat(t.gpus * proof.counts, t.start[:-1])
+            assert np.all(used <= t.stock) and np.all(t.covered(proof.counts) >= NEED)
+
+
 def test_a_tree_that_is_cut_off_still_bounds() -> None:
     """A bound after one node lies below the least cost, and says that it proves nothing."""
     unsettled = 0

@@ -23,7 +23,7 @@ from pdalloc.allocation.tables.points import best_pair, block_points, joined, un
 
 SUM_ERROR = 1e-10
 """Relative error of a sum of doubles, allowed on the safe side of every bound."""
-GRID, COARSE = 8192, 512
+GRID, COARSE = 8192, 1024
 """Weights of a block's knapsack at most, COARSE with curved tables; a larger stock is counted in
 several GPUs."""
 KELLEY_STEPS, KELLEY_GAP = 40, 1e-7
@@ -196,11 +196,10 @@ class _Tree:
 
     def _offer(self, counts: Ints) -> None:
         """Keep ``counts``, trimmed, if they are feasible and cheaper than the best."""
-        t = self.t
+        t, counts = self.t, self._fitted(counts)
         spare = t.covered(counts) - self.need
-        if np.any(spare < 0.0) or not self._in_stock(counts):
+        if np.any(spare < 0.0):
             return
-        counts = counts.copy()
         n = np.arange(len(counts))
         unit = t.usd[n, counts] / np.maximum(t.admits[n, counts], 1e-300)
         for i in np.argsort(-unit):
@@ -210,12 +209,18 @@ class _Tree:
             spare[s] -= row[counts[i]] - row[m]
             counts[i] = m
         cost = t.cost(counts)
-        if cost < self.best and np.all(t.covered(counts) >= self.need):
+        fits = np.all(np.add.reduceat(t.gpus * counts, t.start[:-1]) <= t.stock)
+        if fits and cost < self.best and np.all(t.covered(counts) >= self.need):
             self.best, self.counts = cost, counts
 
-    def _in_stock(self, counts: Ints) -> bool:
-        used = np.add.reduceat(self.t.gpus * counts, self.t.start[:-1])
-        return bool(np.all(used <= self.t.stock))
+    def _fitted(self, counts: Ints) -> Ints:
+        """``counts``, a copy, without the replicas beyond a stock that a coarse grid lets in."""
+        t, counts = self.t, counts.copy()
+        over = np.add.reduceat(t.gpus * counts, t.start[:-1]) - t.stock
+        for g in np.flatnonzero(over > 0):
+            i = t.start[g] + int(np.argmax((t.gpus * counts)[t.start[g] : t.start[g + 1]]))
+            counts[i] = max(counts[i] - -(-over[g] // t.gpus[i]), 0)
+        return counts
 
     def _listed(self, node: _Node, bound: float, share: float) -> bool:
         """Whether listing every fleet under a rising ceiling settles ``node``."""
