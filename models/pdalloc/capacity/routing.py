@@ -266,8 +266,8 @@ def demand_limit(capacity: Capacity, fleet: Fleet, most: float) -> float:
     def fits(demand: float) -> bool:
         at = capacity
         if capacity.links_carry_all:
-            system = capacity.system
-            at = capacity.under(system.with_workload(system.workload.scaled(demand)))
+            system, now = capacity.system, capacity.system.workload
+            at = capacity.under(system.with_workload(now.scaled(demand / now.rate)))
         return at.route(fleet, demand) is not None
 
     low, high = 0.0, most

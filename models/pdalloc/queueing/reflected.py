@@ -23,6 +23,8 @@ from pdalloc.laws import Array
 
 Complex = NDArray[np.complex128]
 
+LONG = 1e4
+"""Time by which all has passed: 1 - w* is 1/(2t)."""
 TIMES = np.array(
     [0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0, 11.0, 16.0]
 )
@@ -44,6 +46,7 @@ def memory(frequency: Array) -> Complex:
 
 def kept_variance(time: Array) -> Array:
     """w*(t): 0 for short times, 1 for long ones; shape as ``time`` > 0."""
+    time = np.minimum(time, LONG)
     root = np.sqrt(time)
     density = np.exp(-0.5 * time) / np.sqrt(2.0 * np.pi)
     values: Array = (
@@ -51,7 +54,7 @@ def kept_variance(time: Array) -> Array:
         + 2.0 * density * root * (1.0 + time)
         - time**2
     ) / (2.0 * time)
-    return np.where(time > 1e3, 1.0, values)
+    return np.where(time < LONG, values, 1.0)
 
 
 def third(time: Array) -> Array:

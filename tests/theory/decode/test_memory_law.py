@@ -6,6 +6,7 @@ import csv
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,3 +142,20 @@ def test_stated_errors() -> None:
     tpot, wait = errors("mean_tpot"), errors("mean_wait")
     assert np.median(tpot) <= 0.7 and np.quantile(tpot, 0.95) <= 4.5 and tpot.max() <= 8.0
     assert np.median(wait) <= 10.0 and np.quantile(wait, 0.95) <= 52.0 and wait.max() <= 60.0
+
+
+@pytest.mark.parametrize("slots", [1.0, 8.0, 64.0])
+def test_slots_before_memory_are_slots(slots: float) -> None:
+    """A batch limit that comes long before the memory: the slot law, without preemption."""
+    work = decode_work(np.array([100.0, 300.0]), np.array([50.0, 150.0]), np.full(2, 0.5))
+
+    def step(batch: Any, held: Any) -> Any:
+        return 0.02 + 2e-4 * batch
+
+    plain = DecodeStation(0.0, step, work, slots=slots)
+    space = Space(tokens=20.0 * slots * 400.0, reserve="context")
+    counted = MemoryStation(0.0, step, work, slots=slots, space=space)
+    assert counted.limit == pytest.approx(plain.limit, rel=1e-6)
+    rate = 0.8 * plain.limit
+    law, other = MemoryLaw(replace(counted, rate=rate)), DecodeLaw(plain.at(rate))
+    assert law.mean_tpot == pytest.approx(other.mean_tpot, rel=0.01)
