@@ -169,3 +169,15 @@ def test_tables_are_laws(rows: list[tuple[float, float, float]]) -> None:
     mix = Workload((TrafficClass("a", 2.0, law), TrafficClass("b", 3.0, law))).mix()
     assert mix.weight.sum() == pytest.approx(1.0, abs=1e-12)
     assert mix.weight @ mix.output == pytest.approx(law.mean_output, rel=1e-9)
+
+
+def test_points_that_never_come_are_left_out() -> None:
+    """Weight 0 beside weight 1: the law of the other point, also given that outputs are long."""
+    table = joint_table(np.array([5.0, 10.0]), np.array([1.0, 2.0]), np.array([0.0, 3.0]))
+    assert table.prompt.tolist() == [10.0] and table.weight.tolist() == [1.0]
+    law = LengthLaw(np.array([5.0, 10.0]), np.array([1.0, 2.0]), np.array([0.0, 1.0]))
+    mix = Workload((TrafficClass("a", 2.0, law), TrafficClass("b", 2.0, law))).mix()
+    assert mix.output.tolist() == [2.0, 2.0] and mix.weight.tolist() == [0.5, 0.5]
+    assert mix.traffic_class.tolist() == [0, 1]
+    with pytest.raises(InputError, match="as many prompts"):
+        joint_table(np.ones(1), np.ones(2), np.ones(2))

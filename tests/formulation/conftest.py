@@ -48,7 +48,9 @@ class FixedRates:
 
     @property
     def predictor(self) -> Any:
-        return SimpleNamespace(prefill=lambda r, y: (r, y), decode=lambda r, y: (r, y))
+        links = SimpleNamespace(shared=lambda p, r: None)
+        states = {"prefill": lambda r, y: (r, y), "decode": lambda r, y: (r, y)}
+        return SimpleNamespace(**states, transfers=links)
 
     def slack(self, p: object, d: object) -> float:
         return 1.0
@@ -80,7 +82,7 @@ class FixedRates:
     def evaluate(self, fleet: Fleet, demand: float) -> Any:
         if self.route(fleet, demand) is None:
             raise UnstableError("demand above the fleet's rates")
-        return SimpleNamespace(paths=list)
+        return SimpleNamespace(paths=list, links=list)
 
 
 Row = tuple[str, str, str, int, float, float, int, float]

@@ -18,6 +18,8 @@ from pdalloc.planning import Answer, Effort, evaluate, plan, simulate
 from pdalloc.planning.simulation import request_bounds
 from pdalloc.report.files import write_outputs
 from pdalloc.report.simulation_figure import simulation_figure
+from pdalloc.report.slo_rows import lateness
+from pdalloc.report.words import share
 from pdalloc.scenario import Scenario
 
 pytestmark = pytest.mark.pipeline
@@ -132,9 +134,6 @@ def test_gaps_are_measured_and_not_predicted(made) -> None:
     with pytest.raises(UnsupportedError, match="bound on itl; put bounds on"):
         plan(scenario)
     assert simulate(scenario, "3P2D", EFFORT).answer.joint_slos[0].verdict == "keeps"
-    priced = question(made, best_effort=[PRICED | {"within": {"itl": "400 ms"}}])
-    with pytest.raises(UnsupportedError, match="bound on itl; put bounds on"):
-        plan(priced)
 
 
 def test_types_are_simulated_without_a_prediction_of_gaps(made) -> None:
@@ -316,3 +315,29 @@ def test_attainment_counts_the_joint_limits(made) -> None:
     assert list(found) == ["ttft", "tpot", "itl"]
     assert [seconds for seconds, _ in found.values()] == pytest.approx([0.7, 0.045, 0.05])
     assert [share for _, share in found.values()] == [1.0, 1.0, 0.99]
+
+
+def test_a_price_on_token_gaps_is_not_predicted_and_binds_nothing(made) -> None:
+    """The plan stands; the simulation counts who is late."""
+    gaps = PRICED | {"within": {"itl": "20 ms"}}
+    alone, priced = (plan(question(made, best_effort=x)) for x in ([], [gaps]))
+    assert priced.status == "optimal" and priced.fleet == alone.fleet
+    (row,) = priced.lateness
+    assert row.predicted_late_share is None and row.predicted_usd_per_hour is None
+    assert lateness(priced, "+-")[0].startswith("Expected price of lateness: not predicted (of all")
+    assert "without a steady state" not in " ".join(lateness(priced, "+-"))
+    found = evaluate(question(made, best_effort=[gaps]), "3P1D", simulate=True, effort=EFFORT)
+    assert found.lateness[0].simulated_late_share is not None
+
+
+def test_a_share_on_token_gaps_is_refused_by_name(made) -> None:
+    asked = [{"share": 0.9, "within": {"ttft": "1 s", "itl": "20 ms"}}]
+    message = "attainment of traffic class 'all', TTFT <= 1000 ms and ITL <= 20 ms: no prediction"
+    for ask in (plan, lambda scenario: evaluate(scenario, "3P1D")):
+        with pytest.raises(UnsupportedError, match=message):
+            ask(question(made, attainment=asked))
+
+
+def test_a_share_is_not_rounded_up_to_all() -> None:
+    assert share(1.0 - 1e-10) == "99.999999990 %"
+    assert share(1.0) == "100.00 %" and share(0.5) == "50 %"

@@ -203,3 +203,33 @@ def test_the_wait_for_space_counts_in_ttft() -> None:
     joins = d.law.mean_boundary_wait / 100.0
     tpot = predictor.law("tpot", 0, p, d).mean
     assert tpot == pytest.approx(d.law.mean_tpot + joins, rel=0.01)
+
+
+@pytest.mark.parametrize("sharing", ["fcfs", "processor_sharing"])
+@pytest.mark.parametrize("scope", ["replica", "fabric"])
+@pytest.mark.filterwarnings("error")
+def test_infinite_bandwidth_has_nothing_to_share(sharing: str, scope: str) -> None:
+    of, options = linked(sharing, scope, 0.6)
+    of = replace(of, link=Link(1e-3))
+    fleet = Fleet.of({(PREFILL, "r"): 1, (DECODE, "r"): 1})
+    rates = dict.fromkeys(fleet.counts, of.workload.rate)
+    laws = []
+    for predictor in (Predictor(of, options), Predictor(of)):
+        prediction = predict(predictor, fleet, rates)
+        assert prediction.links() == []
+        ((p, d),) = prediction.paths()
+        laws.append(predictor.law("ttft", 0, p, d))
+    assert laws[0].mean == laws[1].mean
+    assert laws[0].quantile(0.9) == laws[1].quantile(0.9)
+
+
+def test_a_length_that_never_comes_changes_nothing() -> None:
+    """One-token answers of weight 0 beside answers of 20."""
+    with_zero = LengthLaw(np.array([500.0, 1000.0]), np.array([1.0, 20.0]), np.array([0.0, 1.0]))
+    means = []
+    for lengths in (with_zero, fixed(1000, 20)):
+        predictor = Predictor(system(lengths, 2.0))
+        r = predictor.system.replica_types["r"]
+        p, d = predictor.prefill(r, 2.0), predictor.decode(r, 2.0)
+        means.append([predictor.law(m, 0, p, d).mean for m in ("ttft", "tpot", "itl", "e2e")])
+    assert means[0] == pytest.approx(means[1], rel=1e-12)

@@ -32,13 +32,15 @@ class SloCheck:
 class Certificate:
     """What a fleet does under the problem's demand.
 
-    ``broken`` lists, in words, every constraint that fails; empty when certified.
+    ``broken`` lists, in words, every constraint that fails; empty when certified. ``loads`` are
+    the states of pools where they alone are steady: a link that they share is full.
     """
 
     fleet: Fleet
     prediction: Prediction | None
     slos: tuple[SloCheck, ...]
     broken: tuple[str, ...]
+    loads: Prediction | None = None
 
     @property
     def certified(self) -> bool:
@@ -58,14 +60,17 @@ def certify(problem: AllocationProblem, fleet: Fleet) -> Certificate:
     if missing:
         broken += [f"no replica serves {role}" for role in missing]
         return Certificate(fleet, None, _unknown(capacity.slos), tuple(broken))
+    prediction: Prediction | None = None
     try:
         prediction = capacity.evaluate(fleet, problem.demand)
+        prediction.links()
         checks = [
             SloCheck(slo, max(capacity.value(slo, index, p, d) for p, d in prediction.paths()))
             for slo, index in capacity.slo_classes
         ]
     except UnstableError as error:
-        return Certificate(fleet, None, _unknown(capacity.slos), (*broken, str(error)))
+        why = (*broken, str(error))
+        return Certificate(fleet, None, _unknown(capacity.slos), why, prediction)
     broken += [c.slo.broken_text(c.predicted or 0.0) for c in checks if not c.kept]
     return Certificate(fleet, prediction, tuple(checks), tuple(broken))
 

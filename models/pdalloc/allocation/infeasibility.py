@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 from pdalloc.allocation.covers import MOST_REPLICAS, covers
 from pdalloc.allocation.problem import AllocationProblem
+from pdalloc.errors import UnstableError
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
 from pdalloc.prediction import DecodeState, PrefillState
 from pdalloc.slo.interface import Objective
@@ -15,10 +17,10 @@ ROOM = 1.0 + 1e-9
 
 
 def explain_infeasible(problem: AllocationProblem) -> str:
-    """One line: the SLO that service time alone breaks, or the stock that is missing."""
-    paths = _idle_paths(problem)
+    """One line: the full link, the SLO that service time alone breaks, or the missing stock."""
+    paths, full = _idle_paths(problem)
     if not paths:
-        return "a role has no replica type that may serve it; add a replica type"
+        return full or "a role has no replica type that may serve it; add a replica type"
     unreachable = [
         _floor_sentence(problem, slo, index, paths)
         for slo, index in problem.capacity.slo_classes
@@ -31,13 +33,20 @@ def explain_infeasible(problem: AllocationProblem) -> str:
     return _shortage_sentence(problem)
 
 
-def _idle_paths(problem: AllocationProblem) -> list[tuple[PrefillState, DecodeState]]:
+def _idle_paths(problem: AllocationProblem) -> tuple[list[tuple[PrefillState, DecodeState]], str]:
+    """Paths without load, and in words the shared links that cannot carry the demand of others."""
     predictor, types = problem.capacity.predictor, problem.capacity.system.replica_types
     prefills = [types[o.replica_type] for o in problem.in_role(PREFILL)]
     decodes = [types[o.replica_type] for o in problem.in_role(DECODE)]
-    return [
-        (predictor.prefill(r, 0.0), predictor.decode(q, 0.0)) for r in prefills for q in decodes
-    ]
+    paths, full = [], []
+    for r, q in itertools.product(prefills, decodes):
+        p, d = predictor.prefill(r, 0.0), predictor.decode(q, 0.0)
+        try:
+            predictor.transfers.shared(p, q)
+            paths.append((p, d))
+        except UnstableError as error:
+            full.append(str(error))
+    return paths, "; ".join(dict.fromkeys(full))
 
 
 def _floor_sentence(

@@ -92,7 +92,9 @@ class LatenessAnswer(Block):
     traffic_class: str
     within_s: dict[str, float]
     usd_per_late_request: float
-    predicted_late_share: float | None = Field(description="None: no steady state")
+    predicted_late_share: float | None = Field(
+        description="None: no steady state, or a limit on token gaps, whose keepers no law counts"
+    )
     predicted_usd_per_hour: float | None
     simulated_late_share: float | None = None
     simulated_late_share_half_width: float | None = None

@@ -111,7 +111,7 @@ def _pools(problem: AllocationProblem, check: Certificate | None) -> list[PoolAn
         count = check.fleet.count(o.role, o.replica_type)
         if not count:
             continue
-        prediction, key = check.prediction, (o.role, o.replica_type)
+        prediction, key = check.prediction or check.loads, (o.role, o.replica_type)
         state = None if prediction is None else prediction.state(*key)
         rate = None if prediction is None else prediction.rates[key]
         found.append(

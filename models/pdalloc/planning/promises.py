@@ -16,7 +16,7 @@ from pdalloc.planning.simulation_answer import (
 )
 from pdalloc.prediction import Prediction
 from pdalloc.scenario import Scenario
-from pdalloc.simulation.attainment import Bound
+from pdalloc.simulation.attainment import PER_REQUEST, Bound
 from pdalloc.simulation.statistics import Run
 from pdalloc.slo.interface import Objective
 from pdalloc.slo.joint import JointSlo
@@ -72,13 +72,13 @@ def simulated_rows(
 def predicted_lateness(scenario: Scenario, prediction: Prediction | None) -> list[LatenessAnswer]:
     """What late requests are expected to cost, over all paths by their traffic.
 
-    Raises UnsupportedError where no law knows who is late.
+    Not predicted where no law knows who is late: a price binds nothing, so the rest stands.
     """
     rows = []
     for effort in scenario.best_effort:
         rate, index = _class_of(scenario, effort.traffic_class)
         late = None
-        if prediction is not None:
+        if prediction is not None and effort.limits.keys() <= set(PER_REQUEST):
             bounds = [Bound(metric, seconds) for metric, seconds in effort.within]
             late = 1.0 - attainment(prediction, bounds, index)
         rows.append(

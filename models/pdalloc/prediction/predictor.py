@@ -193,6 +193,7 @@ class Predictor:
             kv.watermark,
             lambda tokens: float(r.latency.prefill_seconds(np.array([tokens]), none)[0]),
             float(self.mix.weight @ (self._asked * self.system.transfer_seconds(self.mix))),
+            r.max_batch,
         )
 
     @cached_property

@@ -30,7 +30,9 @@ class Transfers:
     system: System
     network: Network
     mix: RequestMix
-    _links: dict[tuple[str, str, float, int], SharedLink] = field(default_factory=dict, repr=False)
+    _links: dict[tuple[str, str, float, int], SharedLink | None] = field(
+        default_factory=dict, repr=False
+    )
 
     def link(self, prefill: ReplicaType, decode: ReplicaType) -> Link:
         """The link from one type's pool to the other's."""
@@ -44,15 +46,21 @@ class Transfers:
         return size / link.bandwidth
 
     def shared(self, p: PrefillState, decode: ReplicaType) -> SharedLink | None:
-        """The shared link of a path; None where transfers share none. UnstableError when full."""
+        """The shared link of a path; None where transfers share none, or take it no time.
+
+        Raises UnstableError when it is full.
+        """
         sharing = self.network.sharing
         if sharing == "none":
             return None
         key = (p.replica_type.name, decode.name, p.rate, p.replicas)
         if key not in self._links:
             work = Atoms(self.work(self.mix, self.link(p.replica_type, decode)), self.mix.weight)
-            if self.network.scope == "replica":
-                name = f"the link of a {p.replica_type.name} prefill replica"
+            found: SharedLink | None
+            if work.mean == 0.0:  # nobody waits for infinite bandwidth
+                found = None
+            elif self.network.scope == "replica":
+                name = f"the link of one prefill replica of type {p.replica_type.name}"
                 found = SharedLink(name, p.rate, *self._fed(p, work), sharing=sharing)
             else:
                 whole = self.system.workload

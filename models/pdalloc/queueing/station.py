@@ -62,7 +62,8 @@ class Station:
             raise InputError("hyperexponential gaps have an SCV above 1; use gaps: gamma")
         if self.utilisation >= 1.0:
             raise UnstableError(
-                f"{self.servers} servers are offered {self.rate:.4g} req/s of "
+                f"{self.servers} server{'s are' if self.servers > 1 else ' is'} offered "
+                f"{self.rate:.4g} req/s of "
                 f"{self.service.mean:.4g} s each: utilisation {self.utilisation:.3f}; it takes "
                 f"at least {int(self.load) + 1} servers"
             )

@@ -104,8 +104,7 @@ def lateness(answer: Answer, plus_minus: str) -> list[str]:
     rows = answer.lateness if answer.fleet else []
     lines = []
     for row in rows:
-        predicted = row.predicted_usd_per_hour
-        cost = "no limit without a steady state" if predicted is None else f"{usd(predicted)} USD/h"
+        cost = _cost(row)
         late = "" if row.predicted_late_share is None else f"{row.predicted_late_share:.3%} "
         line = f"Expected price of lateness: {cost} ({late.replace('%', ' %')}{_priced(row)})"
         found, half = row.simulated_usd_per_hour, row.simulated_usd_per_hour_half_width
@@ -113,6 +112,14 @@ def lateness(answer: Answer, plus_minus: str) -> list[str]:
             line += f"; simulated {interval(found, half, plus_minus, 1.0, ' USD/h')}"
         lines.append(f"{line}.")
     return [*lines, NOT_DRIVEN] if lines else []
+
+
+def _cost(row: LatenessAnswer) -> str:
+    if row.predicted_usd_per_hour is not None:
+        return f"{usd(row.predicted_usd_per_hour)} USD/h"
+    if "itl" in row.within_s:
+        return "not predicted"
+    return "no limit without a steady state"
 
 
 def simulated_lateness(rows: list[SimulatedLateness], plus_minus: str) -> list[str]:

@@ -73,8 +73,12 @@ def share(value: float) -> str:
 
     >>> share(0.9942), share(0.99997), share(1.0)
     ('99.42 %', '99.9970 %', '100.00 %')
+    >>> share(0.9999999999)
+    '99.999999990 %'
     """
-    return f"{100.0 * value:.{digits_of(100.0 * (1.0 - value))}f} %"
+    missing = 100.0 * (1.0 - value)
+    digits = max(1 - math.floor(math.log10(missing)), 0) if missing > 1e-11 else 2
+    return f"{100.0 * value:.{digits}f} %"
 
 
 def interval(value: float, half_width: float, plus_minus: str, scale: float, unit: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pdalloc.errors import InputError
+from pdalloc.errors import InputError, located
 from pdalloc.slo.interface import LEAST_BEYOND, LEAST_REQUESTS, LessIsBetter, Measured, Predicted
 from pdalloc.slo.objective import METRICS, milliseconds
 
@@ -89,7 +89,8 @@ class JointSlo(LessIsBetter):
 
     def predict(self, predicted: Predicted) -> float:
         """Share late, by laws; UnsupportedError for a limit on token gaps."""
-        return predicted.late_share(self.limits)
+        with located(f"attainment of traffic class {self.traffic_class!r}, {self.title}"):
+            return predicted.late_share(self.limits)
 
     def measure(self, measured: Measured) -> float:
         """Share late; NaN where too few requests are there to see those that may be."""

@@ -63,12 +63,14 @@ def fixed(prompt: float, output: float) -> LengthLaw:
 
 
 def joint_table(prompt: Array, output: Array, counts: Array) -> LengthLaw:
-    """Points with non-negative ``counts`` (normalised here); arrays (n,)."""
-    counts = np.asarray(counts, float)
+    """Points with non-negative ``counts`` (normalised here, zeros left out); arrays (n,)."""
+    prompt, output, counts = (np.asarray(x, float) for x in (prompt, output, counts))
     if not np.all(np.isfinite(counts)) or np.any(counts < 0) or counts.sum() <= 0:
         raise InputError("a length table needs non-negative counts with a positive sum")
-    weight = counts / counts.sum()
-    return LengthLaw(np.asarray(prompt, float), np.asarray(output, float), weight)
+    some = counts > 0
+    if some.shape == prompt.shape == output.shape:  # else LengthLaw says what does not fit
+        prompt, output, counts = prompt[some], output[some], counts[some]
+    return LengthLaw(prompt, output, counts / counts.sum())
 
 
 def independent(prompt: Array, output: Array) -> LengthLaw:

@@ -129,17 +129,19 @@ class Workload:
         return sum(c.rate * c.arrival_scv for c in self.classes) / self.rate
 
     def mix(self) -> RequestMix:
-        """One request drawn at random over classes and lengths."""
+        """One request drawn at random over classes and lengths; no point has weight 0."""
         parts = [c.points() for c in self.classes]
         share = [c.rate / self.rate for c in self.classes]
         weight = [s * p.weight for s, p in zip(share, parts, strict=True)]
-        return RequestMix(
+        whole = RequestMix(
             prompt=np.concatenate([p.prompt for p in parts]),
             cached=np.concatenate([p.cached for p in parts]),
             output=np.concatenate([p.output for p in parts]),
             weight=np.concatenate(weight),
             traffic_class=np.repeat(np.arange(len(parts)), [len(p.weight) for p in parts]),
         )
+        never = whole.weight == 0.0
+        return whole.where(~never) if never.any() else whole
 
     def scaled(self, factor: float) -> Workload:
         """The same traffic at ``factor`` times the rate."""

@@ -175,3 +175,30 @@ def simulated(
         found.append((float(np.nanmean(log.tpot)), float(waited.mean())))
     tpot, wait = zip(*found, strict=True)
     return interval(tpot), interval(wait)
+
+
+def test_a_batch_limit_ends_the_count() -> None:
+    """Up to the limit F_k and B_k are those without it; one more tells that memory is left."""
+    work = DecodeWork(
+        np.full(2, 10.0), np.array([90.0, 290.0]), np.ones(2), np.full(2, 9.0), np.full(2, 0.5)
+    )
+    all_fit, limited = needs(work, 2e4, "full"), needs(work, 2e4, "full", 20.0)
+    assert limited.most == 21 < all_fit.most
+    for found, whole in zip(limited.fitting(1.7e4), all_fit.fitting(1.7e4), strict=True):
+        np.testing.assert_allclose(found, whole[:22], rtol=0.0, atol=1e-12)
+    step = np.ones_like
+    one = room(work, Space(2e4, "full"), 0.0, step, 20.0)
+    other = room(work, Space(2e4, "full", max_batch=20.0), 0.0, step, 20.0)
+    assert other.capacity == pytest.approx(one.capacity, rel=1e-12)
+    assert other.preemptions == one.preemptions
+    level = decode_work(np.array([100.0]), np.array([50.0]), np.ones(1))
+    assert needs(level, 1.5e4, "full", 20.0).most == 21
+    assert needs(level, 1.5e3, "full", 20.0).most == 10
+
+
+def test_short_requests_in_a_large_memory() -> None:
+    """1e5 would fit, 64 may: as many rows are counted, not one for each that fits."""
+    work = decode_work(np.array([10.0, 30.0]), np.array([5.0, 15.0]), np.full(2, 0.5))
+    found = Space(2e6, max_batch=64.0).needs(work)
+    assert found.most == 65
+    assert found.fitting(2e6)[0] == pytest.approx(np.ones(66))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from experiments.delay_laws.services import service
 
 from pdalloc.errors import InputError, UnstableError
 from pdalloc.laws import constant
+from pdalloc.queueing.decode import DecodeStation, decode_work
 from pdalloc.queueing.station import Station, station
 
 
@@ -71,3 +73,12 @@ def test_bursty_gaps_become_gamma_when_they_are_no_longer_bursty() -> None:
     bursty = Station(1.0, service("M"), 4, 4.0, gaps="hyperexponential")
     assert bursty.poisson.gaps == "gamma"
     assert bursty.share(0.5).gaps == "hyperexponential"
+
+
+@pytest.mark.parametrize(("servers", "words"), [(1, "1 server is"), (2, "2 servers are")])
+def test_one_is_not_many(servers: int, words: str) -> None:
+    with pytest.raises(UnstableError, match=f"^{words} offered 9 req/s"):
+        station(9.0, constant(1.0), servers)
+    work = decode_work(np.array([100.0]), np.array([50.0]), np.ones(1))
+    with pytest.raises(UnstableError, match=f"^{words.replace('server', 'decode replica')} off"):
+        DecodeStation(9.0, lambda batch, held: 1.0 + batch, work, servers)

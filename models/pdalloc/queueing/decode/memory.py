@@ -37,6 +37,8 @@ CELLS = 511
 """Cells of memory on which sums of what requests hold are added up."""
 PARTS = 8
 """Points of a context that grows."""
+KEPT = 16
+"""Tables kept, a few MB each: no more types are asked about by turns."""
 NEVER = 1e-9
 """P(k requests fit) below which they never do."""
 UNEVEN = 0.3
@@ -51,7 +53,8 @@ class Space:
     """KV memory of one replica: ``tokens``, a ``watermark`` share of them kept free on admission.
 
     ``recompute(tokens)`` seconds of a pass that rebuilds so much KV; ``moving`` token-seconds
-    that a request holds while its KV cache moves.
+    that a request holds while its KV cache moves. No more than ``max_batch`` decode at once, so
+    whether more would fit is not asked.
     """
 
     tokens: float
@@ -59,6 +62,7 @@ class Space:
     watermark: float = 0.0
     recompute: Callable[[float], float] = lambda tokens: 0.0
     moving: float = 0.0
+    max_batch: float = math.inf
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.tokens) and self.tokens > 0):
@@ -66,16 +70,20 @@ class Space:
 
     def needs(self, work: DecodeWork) -> Needs:
         """What requests of ``work`` ask of it; InputError where not one fits."""
-        return needs(work, (1.0 - self.watermark) * self.tokens, self.reserve)
+        return needs(work, (1.0 - self.watermark) * self.tokens, self.reserve, self.max_batch)
 
 
 @dataclass(frozen=True, eq=False)
 class Needs:
-    """What requests of ``work`` hold under ``reserve``, and how many of them fit ``tokens``."""
+    """What requests of ``work`` hold under ``reserve``, and how many of them fit ``tokens``.
+
+    Counted to one beyond ``max_batch``, which tells whether the batch or the memory ends first.
+    """
 
     work: DecodeWork
     tokens: float
     reserve: Reserve
+    max_batch: float = math.inf
 
     def __post_init__(self) -> None:
         values, weights = self.held
@@ -122,8 +130,9 @@ class Needs:
         asked = np.fft.rfft(_lattice(self.asked, self.work.weight, self.tokens), size)
         mass = np.zeros(CELLS + 1)
         mass[0] = 1.0
-        fits, more = [], []
-        while mass.sum() > NEVER:
+        fits: list[Array] = []
+        more: list[Array] = []
+        while mass.sum() > NEVER and len(fits) <= self.max_batch + 1.0:
             fits.append(np.cumsum(mass))
             sums = np.fft.rfft(mass, size)
             both = np.fft.irfft(np.stack([sums * asked, sums * held]), size)[:, : CELLS + 1]
@@ -134,9 +143,10 @@ class Needs:
 
     @cached_property
     def most(self) -> int:
-        """The most requests that may fit."""
+        """The most requests that may fit, counted to ``max_batch`` + 1."""
         if self._equal is not None:
-            return max(math.floor(self.tokens / self._equal + 1e-9), 1)
+            whole = math.floor(self.tokens / self._equal + 1e-9)
+            return int(max(min(whole, self.max_batch + 1.0), 1))
         return max(len(self._tables[0]) - 1, 1)
 
     def fitting(self, tokens: float) -> tuple[Array, Array]:
@@ -164,10 +174,10 @@ def _lattice(values: Array, weights: Array, tokens: float) -> Array:
     return found
 
 
-@lru_cache(maxsize=64)
-def needs(work: DecodeWork, tokens: float, reserve: Reserve) -> Needs:
+@lru_cache(maxsize=KEPT)
+def needs(work: DecodeWork, tokens: float, reserve: Reserve, max_batch: float = math.inf) -> Needs:
     """Those of ``work`` in ``tokens``, kept."""
-    return Needs(work, tokens, reserve)
+    return Needs(work, tokens, reserve, max_batch)
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,7 +73,8 @@ class DecodeStation:
         if self.utilisation >= 1.0:
             least = math.floor(self.utilisation * self.replicas) + 1
             raise UnstableError(
-                f"{self.replicas} decode replicas are offered {self.rate:.4g} req/s of "
+                f"{self.replicas} decode replica{'s are' if self.replicas > 1 else ' is'} offered "
+                f"{self.rate:.4g} req/s of "
                 f"{self.work.mean_steps:.4g} steps each: utilisation rho = {self.utilisation:.3f}; "
                 f"it takes at least {least} replicas"
             )
