@@ -152,7 +152,7 @@ def test_an_overloaded_fleet_is_an_answer(command: Command, fleet: str) -> None:
     assert "it takes at least" in answer["reason"]
 
 
-@pytest.mark.parametrize(("scenario", "lines"), [(PAPER, 3), (MIXED, 7)])
+@pytest.mark.parametrize(("scenario", "lines"), [(PAPER, 3), (MIXED, 8)])
 def test_check_lists_every_variant(command: Command, scenario: str, lines: int) -> None:
     done = command("check", scenario)
     assert (done.returncode, done.stderr) == (0, "")

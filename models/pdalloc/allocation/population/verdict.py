@@ -36,6 +36,7 @@ def population_certificate(
     capacity, broken = problem.capacity, resource_violations(problem, fleet)
     try:
         prediction = predict(capacity.predictor, fleet, rates)
+        prediction.links()  # UnstableError where one is full
         values = population_values(capacity, prediction)
     except UnstableError as error:
         unknown = tuple(SloCheck(slo, None) for slo in capacity.slos)
