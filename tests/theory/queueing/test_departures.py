@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -255,3 +256,29 @@ def test_simulated_spectrum_of_queues_apart(dispatch: Dispatch) -> None:
         error = np.std(powers) / math.sqrt(len(powers))
         exact = spectrum_of(leaving, scv)(np.array([frequency]))[0]
         assert abs(np.mean(powers) - exact) <= 0.2 * exact + 3.0 * error
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_pools_of_different_speed(share: float) -> None:
+    """A busy pool of constant service beside an idle one: between the two, by their shares.
+
+    Poisson arrivals have nothing in common, so F is the mean of the pools' own (Cox 1962)."""
+    came = renewal_spectrum(1.0, 1.0)
+    busy = Leaving(station(share, constant(0.95 / share)), share)
+    idle = Leaving(station(1.0 - share, constant(1e-3)), 1.0 - share)
+    found = departures([busy, idle], came)(W)
+    alone = [departures([Leaving(p.station, 1.0)], came)(W) for p in (busy, idle)]
+    assert found == pytest.approx(share * alone[0] + (1.0 - share) * alone[1], rel=1e-9)
+    assert np.all(found <= 1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("dispatch", ["random", "round_robin", "central_queue"])
+def test_more_load_smooths_more(dispatch: Dispatch) -> None:
+    """Constant service: the busier the pool, the less of bursts comes through, at any pace."""
+    frequency = np.array([0.003, 0.03, 0.3])
+    found = [
+        spectrum_of(pool(rho, constant(1.0), 4, 3.0, dispatch), 3.0)(frequency * rho * 4)
+        for rho in (0.3, 0.6, 0.8, 0.95)
+    ]
+    for less, more in pairwise(found):
+        assert np.all(more <= less * (1.0 + 1e-6))
