@@ -101,6 +101,18 @@ class System:
         steps: np.ndarray = np.maximum(mix.output - made_by_prefill, 0.0)
         return steps
 
+    @property
+    def mean_context(self) -> float:
+        """Tokens a decoding request holds at a random step: E[P L + L^2/2] / E[L], L its steps.
+
+        The K of a batch limit set by KV memory goes by it, in formulas and in the simulator.
+        """
+        mix = self.workload.mix()
+        steps = self.decode_steps(mix)
+        if not steps.any():
+            return float(mix.weight @ mix.prompt)
+        return float(mix.weight @ (mix.prompt * steps + 0.5 * steps**2) / (mix.weight @ steps))
+
     def transfer_seconds(self, mix: RequestMix) -> np.ndarray:
         """KV transfer time of each point of ``mix``, seconds, shape (n,)."""
         size: np.ndarray = self.llm.kv_bytes_per_token * mix.prompt

@@ -24,7 +24,6 @@ from pdalloc.latency.measured import Curve, MeasuredDecode
 from pdalloc.latency.service import Calibration, Latency
 from pdalloc.records import RequestLog
 from pdalloc.simulation.reference import (
-    mean_context,
     replay,
     replica_types,
     simulate,
@@ -249,7 +248,7 @@ def test_batch_limit_is_reached_and_never_exceeded(limit: dict[str, float]) -> N
     Only the 400-token prompts decode long: (E[P L] + E[L^2]/2) / E[L] = 409 tokens.
     """
     s = rich_system("random", "decode", **limit)
-    assert mean_context(s) == pytest.approx((50 + 0.5 + 2 * (12_000 + 450)) / 61)
+    assert s.mean_context == pytest.approx((50 + 0.5 + 2 * (12_000 + 450)) / 61)
     log = simulate(s, *fleet_of(3), 2000, 4)
     assert most_together(log) == 6
 

@@ -23,7 +23,6 @@ from pdalloc.planning.simulation_answer import (
 from pdalloc.records import RequestLog
 from pdalloc.scenario import Scenario
 from pdalloc.simulation.attainment import Bound
-from pdalloc.simulation.setup import mean_context
 from pdalloc.simulation.statistics import Run, steady
 from pdalloc.simulation.summary import (
     PERCENTS,
@@ -173,7 +172,7 @@ def _by_work(scenario: Scenario, fleet: Fleet) -> Rates:
     """
     system = scenario.system
     mix = system.workload.mix()
-    steps, context = system.decode_steps(mix), TYPICAL_BATCH * mean_context(system)
+    steps, context = system.decode_steps(mix), TYPICAL_BATCH * system.mean_context
     speed = {}
     for pool in fleet.in_role(PREFILL):
         latency = system.replica_types[pool.replica_type].latency

@@ -177,7 +177,7 @@ class Predictor:
         """Most requests that a replica decodes at once; InputError when not even one fits."""
         space = self.space(replica_type)
         if space is None:
-            return replica_type.batch_limit(self.context)
+            return replica_type.batch_limit(self.system.mean_context)
         with located(f"replica type {replica_type.name!r}"):
             return min(replica_type.max_batch, space.needs(self.work).most)
 

@@ -14,7 +14,7 @@ from pdalloc.simulation.decode_replica import (
 from pdalloc.simulation.dispatch import Dispatcher
 from pdalloc.simulation.options import SimulationOptions
 from pdalloc.simulation.prefill_replica import PrefillReplica, PrefillTimes, pass_time
-from pdalloc.simulation.setup import mean_context, prefill_factors, slow_factors
+from pdalloc.simulation.setup import prefill_factors, slow_factors
 from pdalloc.simulation.traffic import Draws
 from pdalloc.system import ReplicaType, System
 
@@ -40,7 +40,7 @@ def batch_memory(
     Without the KV option tokens are not counted: the mean context limits the batch.
     """
     if options.kv is None:
-        return kind.batch_limit(mean_context(system)), math.inf
+        return kind.batch_limit(system.mean_context), math.inf
     return kind.max_batch, kind.kv_tokens
 
 

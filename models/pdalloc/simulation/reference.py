@@ -50,7 +50,7 @@ from pdalloc.simulation.outages import Outages
 from pdalloc.simulation.pools import decode_pools, prefill_pools
 from pdalloc.simulation.prefill_replica import PrefillReplica
 from pdalloc.simulation.requests import Request
-from pdalloc.simulation.setup import check, mean_context, replica_types
+from pdalloc.simulation.setup import check, replica_types
 from pdalloc.simulation.statistics import Run
 from pdalloc.simulation.traffic import Draws, Rates, Seed, draw
 from pdalloc.system import System
@@ -329,4 +329,4 @@ def simulate(
     return replay(system, fleet, draws, progress, options).log
 
 
-__all__ = ["Progress", "mean_context", "replay", "replica_types", "simulate", "step_time"]
+__all__ = ["Progress", "replay", "replica_types", "simulate", "step_time"]

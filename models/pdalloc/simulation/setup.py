@@ -44,15 +44,6 @@ def check(system: System, fleet: Fleet, draws: Draws, options: SimulationOptions
             )
 
 
-def mean_context(system: System) -> float:
-    """Tokens a decoding request holds at a random step: E[P L + L^2/2] / E[L], L its steps."""
-    mix = system.workload.mix()
-    steps = system.decode_steps(mix)
-    if not steps.any():
-        return float(mix.weight @ mix.prompt)
-    return float(mix.weight @ (mix.prompt * steps + 0.5 * steps**2) / (mix.weight @ steps))
-
-
 def replica_types(fleet: Fleet, role: Role) -> tuple[str, ...]:
     """The type of each replica of ``role``, by the indices that a log gives them."""
     return tuple(pool.replica_type for pool in fleet.in_role(role) for _ in range(pool.replicas))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ from pdalloc.hardware.link import Link
 from pdalloc.hardware.llm import Llm
 from pdalloc.latency.affine import AffineDecode, AffinePrefill
 from pdalloc.latency.service import Latency
+from pdalloc.prediction import Predictor
 from pdalloc.queueing.decode import DecodeLaw
 from pdalloc.queueing.departures import relaxation
 from pdalloc.simulation import fast
+from pdalloc.simulation.options import PLAIN
+from pdalloc.simulation.pools import batch_memory
 from pdalloc.simulation.statistics import interval, steady
-from pdalloc.system import ReplicaType, System
+from pdalloc.system import FirstToken, ReplicaType, System
 from pdalloc.workload.lengths import independent
 from pdalloc.workload.traffic import TrafficClass, Workload
 
@@ -68,8 +72,6 @@ def test_chance_to_wait_as_simulated(replicas: int, slots: int) -> None:
         {PREFILL: "random", DECODE: "least_loaded"},
         "decode",
     )
-    from pdalloc.prediction import Predictor
-
     law: DecodeLaw = Predictor(system).decode(kind, rate / replicas, replicas).law
     fleet = Fleet.of({(PREFILL, "a"): 1, (DECODE, "a"): replicas})
     shares = {(role, "a"): 1.0 for role in ROLES}
@@ -95,3 +97,26 @@ def test_bursts_count_at_the_pace_of_the_queue(scv: float, pools: Any) -> None:
 def test_relaxation_in_light_traffic() -> None:
     """At no load a queue of c servers forgets at c times a server's rate."""
     assert relaxation(0.0, 3.0, 0.5) == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize("first", ["prefill", "transfer", "decode"])
+@pytest.mark.parametrize("slots", [3, 6, 7, 20])
+def test_formula_and_simulator_count_the_same_slots(first: FirstToken, slots: int) -> None:
+    """A memory of exactly ``slots`` mean contexts holds as many in both (a hair below: one
+    fewer)."""
+    latency = Latency(AffinePrefill(0.0, 1e-5), AffineDecode(0.02, 4e-4))
+    lengths = independent(np.array([100.0, 900.0]), np.array([20.0, 300.0]))
+    bare = ReplicaType("a", Gpu("a", "A"), 1, ROLES, latency, 1.0)
+    system = System(
+        Llm("t", "T", 1e9, 1e5, 1e5, 1e9),
+        Workload((TrafficClass("all", 1.0, lengths),)),
+        {"a": bare},
+        Link(0.0, math.inf),
+        dict.fromkeys(ROLES, "random"),
+        first,
+    )
+    for tokens, count in ((1.0 + 1e-9, slots), (1.0 - 1e-9, slots - 1)):
+        kind = replace(bare, kv_tokens=tokens * slots * system.mean_context)
+        counted = replace(system, replica_types={"a": kind})
+        assert Predictor(counted).slots(kind) == count
+        assert batch_memory(counted, kind, PLAIN)[0] == count

@@ -32,7 +32,6 @@ from pdalloc.simulation.kernels.plain.table import (
     empty_table,
 )
 from pdalloc.simulation.kernels.step_table import base_table, slope_of
-from pdalloc.simulation.setup import mean_context
 from pdalloc.simulation.statistics import Run
 from pdalloc.simulation.traffic import Draws
 from pdalloc.system import System
@@ -163,7 +162,7 @@ def set_up_decode(decodes: Replicas, system: System, fleet: Fleet, requests: int
 
     Raises InputError when a replica's KV space does not hold one request.
     """
-    context = mean_context(system)
+    context = system.mean_context
     for p, pool in enumerate(fleet.in_role(DECODE)):
         kind = system.replica_types[pool.replica_type]
         mine = decodes["pool"] == p
