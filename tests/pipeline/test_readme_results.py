@@ -67,3 +67,39 @@ def test_validation_is_told_as_it_came_out():
         float(row["within_1_point_percent"]),
         round(float(row["greatest_over_promise_points"]), 1),
     ]
+
+
+def test_whole_fleets_and_memory_are_told_as_they_came_out():
+    results = ROOT / "experiments" / "delay_laws" / "results"
+    (row,) = [
+        r
+        for r in read_csv(results / "end_to_end_summary.csv")
+        if (r["arrival_scv"], r["dispatch"]) == ("all", "all")
+    ]
+    said = re.search(
+        r"(\d+) cases: E2E P99 within 3 % in ([0-9.]+) % of them and within 3 % plus the "
+        r"simulation's own interval in (\d+) % \(worst ([0-9.]+) %\)",
+        README,
+    )
+    assert said is not None
+    assert [float(x) for x in said.groups()] == [
+        float(row["cells"]),
+        float(row["e2e_p99_within_3_percent"]),
+        round(float(row["e2e_p99_within_3_and_ci_percent"])),
+        round(float(row["e2e_p99_worst_percent"]), 1),
+    ]
+    cells = read_csv(results / "memory.csv")
+    tpot = sorted(abs(float(r["mean_tpot_error_percent"])) for r in cells)
+    waits = sorted(
+        abs(float(r["mean_wait_error_percent"])) for r in cells if r["mean_wait_error_percent"]
+    )
+    said = re.search(
+        r"counted by token, (\d+) cells: mean TPOT within ([0-9.]+) % in 95 %, mean waits off by "
+        r"([0-9.]+) % at the median, (\d+) % at worst",
+        README,
+    )
+    assert said is not None
+    assert int(said[1]) == len(cells)
+    assert sum(x <= float(said[2]) for x in tpot) >= 0.94 * len(cells)
+    assert float(said[3]) == pytest.approx(waits[len(waits) // 2], abs=0.5)
+    assert float(said[4]) == round(waits[-1])
