@@ -69,6 +69,22 @@ def test_validation_is_told_as_it_came_out():
     ]
 
 
+def test_plans_with_counted_memory_are_told_as_they_came_out():
+    summary = read_csv(ROOT / "experiments" / "validation" / "results" / "summary.csv")
+    (row,) = [r for r in summary if r["feature"] == "KV counted by token"]
+    said = re.search(
+        r"Of the (\d+) limited by memory, .* counted token by token, (\d+) % are; .* promises (\d+) "
+        r"points too much: validate those",
+        README,
+    )
+    assert said is not None
+    assert [float(x) for x in said.groups()] == [
+        float(row["cases"]),
+        round(float(row["within_1_point_percent"])),
+        round(float(row["greatest_over_promise_points"])),
+    ]
+
+
 def test_whole_fleets_and_memory_are_told_as_they_came_out():
     results = ROOT / "experiments" / "delay_laws" / "results"
     (row,) = [

@@ -224,7 +224,8 @@ def test_what_the_service_times_rest_on_is_said_here_too(made) -> None:
 BLOCKS: list[tuple[dict[str, Any], str]] = [
     ({"step_noise": {"law": "gamma"}}, "step noise"),
     ({"transfers": {"jitter": {"law": "gamma"}}}, "transfer jitter"),
-    ({"kv": {"back_pressure": True}}, "back-pressure of kv"),
+    ({"kv": {"reserve": "full", "back_pressure": True}}, "back-pressure of kv"),
+    ({"kv": {}}, "preemptions of kv that come in convoys (equal answers, memory nearly full)"),
     ({"slow": [{"role": "decode", "replica": 0, "factor": 2.0}]}, "slow"),
     ({"prefill_noise": {"law": "gamma"}, "clients": {}}, "prefill noise, clients"),
     ({"failures": {"mtbf": "1 day", "mttr": "1 s"}}, "failures"),
@@ -238,7 +239,12 @@ def test_options_that_no_formula_knows_are_named(made, block: dict[str, Any], na
 
 
 @pytest.mark.parametrize(
-    "block", [{"kv": {}}, {"multi_token": {"mean": 2.0}}, {"transfers": {"sharing": "fcfs"}}]
+    "block",
+    [
+        {"kv": {"reserve": "full"}},
+        {"multi_token": {"mean": 2.0}},
+        {"transfers": {"sharing": "fcfs"}},
+    ],
 )
 def test_options_that_formulas_know_are_not_named(made, block: dict[str, Any]) -> None:
     assert ignored_by_formulas(made.question(simulation=block)) == []

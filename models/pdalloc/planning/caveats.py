@@ -144,6 +144,8 @@ def ignored_by_formulas(scenario: Scenario) -> list[str]:
     kv = scenario.options.kv
     if kv is not None and kv.back_pressure:
         on.append("back-pressure of kv")
+    if kv is not None and kv.reserve == "context":
+        on.append("preemptions of kv that come in convoys (equal answers, memory nearly full)")
     network = scenario.options.network
     if network is not None and network.jitter is not None:
         on.append("transfer jitter")
