@@ -18,6 +18,7 @@ from pdalloc.latency.affine import AffineDecode, AffinePrefill
 from pdalloc.latency.service import Latency
 from pdalloc.laws import Array, Law, constant
 from pdalloc.prediction import Prediction, Predictor, predict
+from pdalloc.prediction.predictor import REACH
 from pdalloc.queueing.decode.operating import OperatingPoint
 from pdalloc.queueing.departures import Leaving, renewal_spectrum, served
 from pdalloc.queueing.station import station
@@ -107,7 +108,7 @@ def test_all_tokens_in_one_step() -> None:
 
 
 def test_prefill_gives_out_no_more_than_it_can() -> None:
-    """Echo: four deviations beyond the mean wait, a step is at most the fluid one at full prefill.
+    """Echo: REACH deviations beyond the mean wait, a step is at most the fluid one at full prefill.
 
     Simulated P99 of E2E at rho .97: within 15 %; without the bound it was 14 to 37 % above.
     """
@@ -116,7 +117,7 @@ def test_prefill_gives_out_no_more_than_it_can() -> None:
     station_ = d.law.station
     fullest = OperatingPoint(station_.at(station_.rate / p.utilisation)).step
     echo = prediction.predictor.echo(p, d, np.array([99.0]))[0]
-    assert echo * 4.0 * math.sqrt(p.wait.variance) <= fullest - d.law.mean_step + 1e-12
+    assert echo * REACH * math.sqrt(p.wait.variance) <= fullest - d.law.mean_step + 1e-12
     system, fleet = prediction.predictor.system, prediction.fleet
     tails = []
     for seed in range(4):

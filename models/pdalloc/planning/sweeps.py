@@ -180,7 +180,7 @@ def latency_sweep(
 
 @dataclass(frozen=True)
 class _Latencies:
-    """Predictions with a memory: fleets that differ in one pool share the other's values."""
+    """Predictions with a memory: fleets that differ in decode alone share prefill's values."""
 
     capacity: Capacity
     known: dict[tuple[object, ...], float] = field(default_factory=dict)
@@ -204,7 +204,9 @@ class _Latencies:
             return nothing
         try:
             paths = predict(self.capacity.predictor, fleet, self._rates(fleet, demand)).paths()
-            return [max(self._value(slo, index, p, d) for p, d in paths) for slo, index in slos]
+            return [
+                max(self._value(slo, index, p, d, fleet) for p, d in paths) for slo, index in slos
+            ]
         except UnstableError:
             return nothing
 
@@ -213,12 +215,15 @@ class _Latencies:
             return {(pool.role, pool.replica_type): demand for pool in fleet.pools}
         return self.capacity.best_route(fleet, demand)
 
-    def _value(self, slo: Objective, index: int, p: PrefillState, d: DecodeState) -> float:
+    def _value(
+        self, slo: Objective, index: int, p: PrefillState, d: DecodeState, fleet: Fleet
+    ) -> float:
         key: tuple[object, ...] = (slo,)
         if self.capacity.decided_by(PREFILL) & slo.limits.keys():
             key += (PREFILL, p.replica_type.name, p.rate, p.replicas)
         if self.capacity.decided_by(DECODE) & slo.limits.keys():
-            key += (DECODE, d.replica_type.name, d.rate, d.replicas)
+            # what decode gets is what all of prefill gives out
+            key += (DECODE, d.replica_type.name, d.rate, d.replicas, str(fleet))
         if key not in self.known:
             self.known[key] = self.capacity.value(slo, index, p, d)
         return self.known[key]

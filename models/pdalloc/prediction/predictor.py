@@ -50,7 +50,7 @@ from pdalloc.simulation.options import PLAIN, Network, SimulationOptions
 from pdalloc.system import ReplicaType, System
 from pdalloc.workload.traffic import RequestMix
 
-REACH = 4.0
+REACH = 2.0
 """Standard deviations of the wait within which its echo grows with it."""
 
 
