@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pdalloc.fleet import DECODE, PREFILL, Fleet, Role
 from pdalloc.prediction.predictor import Predictor
@@ -56,7 +56,11 @@ def predict(predictor: Predictor, fleet: Fleet, rates: Mapping[PoolKey, float]) 
                 name, n = pool.replica_type, pool.replicas
                 yield types[name], rates[role, name] / n, n
 
-    prefill = {r.name: predictor.prefill(r, rate, n) for r, rate, n in pools(PREFILL)}
+    whole = sum(rate * n for _, rate, n in pools(PREFILL))
+    prefill = {
+        r.name: replace(predictor.prefill(r, rate, n), share=rate * n / whole)
+        for r, rate, n in pools(PREFILL)
+    }
     served = predictor.served(prefill.values())
     decode = {r.name: predictor.decode(r, rate, n, served) for r, rate, n in pools(DECODE)}
     return Prediction(predictor, fleet, rates, prefill, decode)

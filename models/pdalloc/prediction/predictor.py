@@ -130,13 +130,15 @@ class Predictor:
             wait = thinned_wait(service.law, rate, whole.rate, whole.arrival_scv)
         else:
             wait = delay_law(station).wait
-        return PrefillState(replica_type, station, wait)
+        share = min(offered / self.system.workload.rate, 1.0)
+        return PrefillState(replica_type, station, wait, share)
 
     def served(self, pools: Iterable[PrefillState]) -> Stream:
-        """All requests that leave ``pools``, the workload's prefill pools."""
-        whole = self.system.workload
-        came = renewal_spectrum(whole.rate, whole.arrival_scv)
-        return served([Leaving(p.station, p.offered / whole.rate) for p in pools], came)
+        """All requests that leave ``pools``, all that there are."""
+        pools = list(pools)
+        rate = sum(p.offered for p in pools)
+        came = renewal_spectrum(rate, self.system.workload.arrival_scv)
+        return served([Leaving(p.station, p.offered / rate) for p in pools], came)
 
     def decode(
         self,
@@ -154,7 +156,7 @@ class Predictor:
         offered = rate * together
         mine = None
         if served is not None:
-            mine = served.thinned(min(offered / self.system.workload.rate, 1.0))
+            mine = served.thinned(min(offered / served.rate, 1.0))
         space = self.space(replica_type)
         arguments = (
             offered,
@@ -280,7 +282,7 @@ class Predictor:
         """
         if p.offered == 0.0:  # nobody waits
             return np.zeros(len(steps))
-        share = d.rate / self.system.workload.rate
+        share = d.rate * p.share / p.offered
         leaving = Leaving(p.station, 1.0)
         found = d.law.echo(steps, lambda frequency: share * leaving.echo(frequency))
         return np.clip(found, 0.0, self._most_echo(p, d))

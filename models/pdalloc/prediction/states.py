@@ -19,11 +19,15 @@ from pdalloc.workload.traffic import RequestMix
 
 @dataclass(frozen=True)
 class PrefillState:
-    """A prefill pool: its station, and the law of the wait of its requests, seconds."""
+    """A prefill pool: its station, and the law of the wait of its requests, seconds.
+
+    ``share`` of all requests come to it.
+    """
 
     replica_type: ReplicaType
     station: Station
     wait: Law
+    share: float = 1.0
 
     @property
     def rate(self) -> float:

@@ -193,9 +193,11 @@ def departures(pools: Sequence[Leaving], arrivals: Spectrum) -> Spectrum:
 class Stream:
     """Requests on their way to decode.
 
-    ``lean(seconds)``: skewness of their counts, beside that of random ones; (n,).
+    ``rate`` in requests/s; ``lean(seconds)``: skewness of their counts, beside that of random
+    ones; (n,).
     """
 
+    rate: float
     spectrum: Spectrum
     lean: Callable[[Array], Array]
 
@@ -209,7 +211,7 @@ class Stream:
             values: Array = self.lean(time) * mine**1.5
             return values
 
-        return Stream(thinned(self.spectrum, share), lean)
+        return Stream(share * self.rate, thinned(self.spectrum, share), lean)
 
 
 def served(pools: Sequence[Leaving], arrivals: Spectrum) -> Stream:
@@ -222,7 +224,8 @@ def served(pools: Sequence[Leaving], arrivals: Spectrum) -> Stream:
             found += pool.share**1.5 * pool.lean(time)
         return found
 
-    return Stream(lambda frequency: np.minimum(left(frequency), arrivals(frequency)), lean)
+    rate = sum(pool.station.rate for pool in pools)
+    return Stream(rate, lambda frequency: np.minimum(left(frequency), arrivals(frequency)), lean)
 
 
 def relaxation(load: float, servers: float, mean: float) -> float:
