@@ -63,10 +63,10 @@ def test_a_fleet_that_falls_short_is_planned_again() -> None:
     assert first.status == "optimal"
     found = solved(problem, "exact")
     assert certify(problem, found.fleet).certified
-    if not certify(problem, first.fleet).certified:  # what this question was found for
-        assert found.status == "feasible"
-        assert found.bound == first.cost
-        assert problem.cost(found.fleet) > problem.cost(first.fleet)
+    assert not certify(problem, first.fleet).certified  # what this question was found for
+    assert found.status == "feasible"
+    assert found.bound == first.cost
+    assert problem.cost(found.fleet) > problem.cost(first.fleet)
 
 
 def test_most_demand_sees_the_link_it_fills() -> None:

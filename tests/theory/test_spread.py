@@ -20,12 +20,12 @@ from pdalloc.prediction import DecodeState, Predictor
 from pdalloc.prediction.spread import (
     LEAST_LEFT,
     KnownMean,
-    Stretched,
     left_over,
     spread,
     spread_cells,
     spread_nodes,
 )
+from pdalloc.queueing.scaled import Stretched
 from pdalloc.system import ReplicaType, System
 from pdalloc.workload.lengths import LengthLaw, fixed, joint_table
 from pdalloc.workload.traffic import TrafficClass, Workload

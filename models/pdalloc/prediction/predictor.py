@@ -33,7 +33,7 @@ import numpy as np
 from pdalloc.errors import InputError, UnstableError, located
 from pdalloc.fleet import DECODE, PREFILL
 from pdalloc.laws import Array, Atoms, Exponentials, Law, Mixture, StopLossLaw, constant, total
-from pdalloc.prediction.spread import NOISY_CELLS, SPREAD_CELLS, KnownMean, Stretched, spread
+from pdalloc.prediction.spread import NOISY_CELLS, SPREAD_CELLS, KnownMean, spread
 from pdalloc.prediction.states import DecodeState, Decoding, PrefillState, first_gap_entry
 from pdalloc.prediction.transfers import Transfers
 from pdalloc.queueing.decode import DecodeLaw, DecodeStation, DecodeWork, decode_work
@@ -43,6 +43,7 @@ from pdalloc.queueing.decode.multi_token import OneToken, TokensPerStep, tokens_
 from pdalloc.queueing.decode.operating import OperatingPoint
 from pdalloc.queueing.delay_laws import delay_law
 from pdalloc.queueing.departures import Leaving, Stream, renewal_spectrum, served
+from pdalloc.queueing.scaled import Stretched
 from pdalloc.queueing.service import Service
 from pdalloc.queueing.station import Station
 from pdalloc.queueing.thinned import thinned_wait

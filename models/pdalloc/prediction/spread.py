@@ -68,24 +68,6 @@ def spread(
 
 
 @dataclass(frozen=True)
-class Stretched(Law):
-    """``factor`` times ``law``, seconds."""
-
-    law: Law
-    factor: float
-
-    @property
-    def mean(self) -> float:
-        return self.factor * self.law.mean
-
-    def _horizon_guess(self) -> float:
-        return self.factor * self.law._horizon_guess()
-
-    def lattice(self, step: float, points: int) -> Array:
-        return self.law.lattice(step / self.factor, points)
-
-
-@dataclass(frozen=True)
 class KnownMean(Law):
     """``law`` with its mean known better than its points give it, seconds."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pdalloc.laws import Array, StopLossLaw
+from pdalloc.laws import Array, Law, StopLossLaw
 
 
 @dataclass(frozen=True)
-class Scaled(StopLossLaw):
-    """``factor`` > 0 times a delay of law ``law``."""
+class Stretched(Law):
+    """``factor`` > 0 times any delay ``law``, seconds."""
 
-    law: StopLossLaw
+    law: Law
     factor: float
 
     @property
@@ -21,6 +21,17 @@ class Scaled(StopLossLaw):
 
     def _horizon_guess(self) -> float:
         return self.factor * self.law._horizon_guess()
+
+    def lattice(self, step: float, points: int) -> Array:
+        """That of ``law`` at a step ``factor`` times as fine."""
+        return self.law.lattice(step / self.factor, points)
+
+
+@dataclass(frozen=True)
+class Scaled(Stretched, StopLossLaw):
+    """``factor`` times a delay ``law`` known by its stop-loss transform."""
+
+    law: StopLossLaw
 
     def quantile(self, p: float) -> float:
         """That of ``law``, stretched; InputError unless 0 < p < 1."""
