@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from pdalloc.allocation.problem import AllocationProblem, Option
+from pdalloc.allocation.problem import AllocationProblem, Option, SloScope
 from pdalloc.capacity import Capacity
 from pdalloc.catalog import loader as catalog
 from pdalloc.errors import InputError, located
@@ -43,7 +43,8 @@ class Scenario:
     ``limits`` holds the most replicas per (role, replica type); ``stock`` GPUs by name;
     ``owned`` replicas cost nothing. ``options`` are what a simulation knows beside. ``slos``
     must be met: those on one latency first, then the joint ones; ``best_effort`` binds nothing.
-    ``headroom`` and ``redundancy`` as in :class:`~pdalloc.allocation.problem.AllocationProblem`.
+    ``headroom``, ``redundancy`` and ``slo_scope`` as in
+    :class:`~pdalloc.allocation.problem.AllocationProblem`.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Scenario:
     options: SimulationOptions = PLAIN
     headroom: float = 0.0
     redundancy: int = 0
+    slo_scope: SloScope = "pool"
     best_effort: tuple[BestEffort, ...] = ()
 
     @property
@@ -99,6 +101,7 @@ class Scenario:
             stock,
             headroom=self.headroom,
             redundancy=self.redundancy,
+            slo_scope=self.slo_scope,
         )
 
 
@@ -207,6 +210,7 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         limits,
         options=build_options(spec.simulation, system),
         headroom=spec.headroom,
+        slo_scope=spec.slo_scope,
         redundancy=spec.redundancy,
         best_effort=build_best_effort(spec.traffic),
     )
