@@ -156,6 +156,11 @@ class ScenarioSpec(Spec):
     redundancy: Count = Field(
         0, description="replicas of any one pool that may be lost while the SLOs are kept"
     )
+    compatible: Literal["equal_gpus"] | list[tuple[str, str]] | None = Field(
+        None,
+        description="which prefill types fit which decode types: equal_gpus (as many GPUs per "
+        "replica, e.g. equal TP) or pairs [[prefill, decode], ...]; left out: all do",
+    )
     network: NetworkSpec = NetworkSpec()
     dispatch: DispatchName | dict[RoleName, DispatchName] = "random"
     first_token: Literal["prefill", "transfer", "decode"] = "decode"
