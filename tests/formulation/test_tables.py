@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,15 @@ from pdalloc.allocation.linear import COVERED
 from pdalloc.allocation.problem import Option
 from pdalloc.allocation.tables import Tables, cheapest, tables
 from pdalloc.allocation.tables import tree as tree_module
-from pdalloc.allocation.tables.dual import highest, knapsacks
+from pdalloc.allocation.tables.dual import (
+    Box,
+    best_prices,
+    boxed,
+    highest,
+    knapsacks,
+    narrowed,
+)
+from pdalloc.allocation.tables.incumbents import cheapest_repaired
 from pdalloc.allocation.tables.points import best_pair, undominated
 from pdalloc.fleet import ROLES
 
@@ -93,8 +102,8 @@ def test_short_lists_only_mean_more_nodes(kind: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("kind", ["linear", "pooled", "any"])
 def test_a_coarse_grid_changes_no_answer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stocks counted in several GPUs round weights down: a weaker bound, the same optimum."""
-    monkeypatch.setattr(tree_module, "GRID", 3)
-    monkeypatch.setattr(tree_module, "COARSE", 3)
+    monkeypatch.setattr(tree_module, "FINEST", 3)
+    monkeypatch.setattr(tree_module, "COARSEST", 3)
     for seed in range(60):
         t = random_tables(seed, kind)
         proof = cheapest(t, NEED)
@@ -115,21 +124,109 @@ def test_a_tree_that_is_cut_off_still_bounds() -> None:
     assert unsettled == 60
 
 
-@pytest.mark.parametrize("grid", [1, 2, 3])
-def test_the_dual_never_exceeds_a_cost(grid: int) -> None:
+def solved(t: Tables, box: Box, prices: np.ndarray) -> np.ndarray:
+    """Least reduced cost per block at ``prices``."""
+    suffix, least = np.zeros((len(t.role), int(box.top.max()) + 1)), np.empty(t.blocks)
+    knapsacks(t.arrays, box, prices, suffix, least)
+    return least
+
+
+def all_counts(t: Tables) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Every vector of counts within stock, what it admits per role, and its USD/hour."""
+    grids = np.meshgrid(*(np.arange(m + 1) for m in t.most), indexing="ij")
+    counts = np.stack([grid.ravel() for grid in grids], axis=1)
+    used = np.add.reduceat(counts * t.gpus, t.start[:-1], axis=1)
+    counts = counts[np.all(used <= t.stock, axis=1)]
+    options = np.arange(len(t.role))
+    each = t.admits[options, counts]
+    admits = np.stack([each[:, t.role == s].sum(axis=1) for s in range(2)], axis=1)
+    return counts, admits, t.usd[options, counts].sum(axis=1)
+
+
+@pytest.mark.parametrize("weights", [1, 3, 1000])
+def test_the_dual_never_exceeds_a_cost(weights: int) -> None:
     """Weak duality, for any prices and any grid of the stock (weights are rounded down)."""
     rng = np.random.default_rng(1)
     for seed in range(40):
         t = random_tables(seed, "any")
-        coarse = np.full(t.blocks, grid)
-        top = t.stock // coarse
-        suffix, least = np.empty((len(t.role), int(top.max()) + 1)), np.empty(t.blocks)
+        box = boxed(t.arrays, np.zeros_like(t.most), t.most, weights, weights)
+        assert np.all(box.top <= weights)
         prices = rng.uniform(0.0, 30.0, 2)
-        knapsacks(
-            prices, t.role, t.gpus, t.admits, t.usd, t.affine, t.start,
-            np.zeros_like(t.most), t.most, coarse, top, suffix, least,
-        )  # fmt: skip
-        assert least.sum() + prices @ NEED <= least_cost(t) + 1e-9
+        assert solved(t, box, prices).sum() + prices @ NEED <= least_cost(t) + 1e-9
+
+
+def test_knapsacks_of_a_box_are_the_least_over_all_its_counts() -> None:
+    """Single GPUs: the least reduced cost within the box and the stock, by enumeration."""
+    rng = np.random.default_rng(6)
+    for seed in range(60):
+        t = random_tables(seed, ("linear", "any")[seed % 2])
+        counts, admits, usd = all_counts(t)
+        low = rng.integers(0, np.minimum(t.most, 2) + 1)
+        high = rng.integers(low, t.most + 1)
+        prices = rng.uniform(0.0, 30.0, 2)
+        inside = np.all((counts >= low) & (counts <= high), axis=1)
+        reduced = (usd - admits @ prices)[inside]
+        least = solved(t, boxed(t.arrays, low, high, 1000, 1000), prices).sum()
+        assert least == pytest.approx(reduced.min(initial=math.inf), abs=1e-9)
+
+
+@pytest.mark.parametrize("weights", [3, 1000])
+def test_narrowed_ranges_hold_every_fleet_under_the_ceiling(weights: int) -> None:
+    """Reduced-cost fixing leaves out no fleet that costs at most the ceiling."""
+    rng = np.random.default_rng(7)
+    left_out = 0
+    for seed in range(90):
+        t = random_tables(seed, ("linear", "pooled", "any")[seed % 3])
+        counts, admits, usd = all_counts(t)
+        box = boxed(t.arrays, np.zeros_like(t.most), t.most, weights, weights)
+        bound, prices, _ = best_prices(t.arrays, box, NEED, np.full(2, 5.0), math.inf, 1e3)
+        covers = np.all(admits >= NEED, axis=1)
+        if not covers.any():
+            continue
+        ceiling = usd[covers].min() * rng.uniform(1.0, 1.2) + 1e-9
+        low, high = narrowed(t.arrays, box, NEED, prices * rng.uniform(0.9, 1.1, 2), ceiling)
+        kept = counts[covers & (usd <= ceiling)]
+        assert bound <= ceiling
+        assert np.all(kept >= low) and np.all(kept <= high)
+        left_out += int((t.most - np.maximum(high - low, 0)).sum())
+    assert left_out > 100
+
+
+def test_best_prices_are_the_highest_bound() -> None:
+    """No other prices of a fine mesh around them give more."""
+    for seed in range(30):
+        t = random_tables(seed, ("linear", "pooled", "any")[seed % 3])
+        if math.isinf(least_cost(t)):
+            continue
+        box = boxed(t.arrays, np.zeros_like(t.most), t.most, 1000, 1000)
+        bound, prices, cuts = best_prices(t.arrays, box, NEED, np.ones(2), least_cost(t), 1e3)
+        gap = max(0.0, least_cost(t) - bound)
+        for a in np.linspace(0.5, 2.0, 7):
+            for b in np.linspace(0.5, 2.0, 7):
+                at = prices * (a, b)
+                value = solved(t, box, at).sum() + at @ NEED
+                assert value <= bound + 0.01 * gap + 1e-6 * (1 + abs(bound))
+                assert value <= np.min(cuts.value + cuts.slope @ at) + 1e-9
+
+
+def test_repaired_fleets_are_fleets() -> None:
+    """They cover, fit the stock, cost what is said; nothing can be taken off them."""
+    rng, found = np.random.default_rng(8), 0
+    for seed in range(60):
+        t = random_tables(seed, ("linear", "pooled", "any")[seed % 3])
+        rows = rng.integers(0, t.most + 1, (4, len(t.most)))
+        usd, counts = cheapest_repaired(t.arrays, rows, NEED)
+        if math.isinf(usd):
+            continue
+        found += 1
+        assert usd == pytest.approx(t.cost(counts)) and usd >= least_cost(t) - 1e-9
+        assert np.all(t.covered(counts) >= NEED) and np.all(counts <= t.most)
+        assert np.all(np.add.reduceat(t.gpus * counts, t.start[:-1]) <= t.stock)
+        for i in np.flatnonzero(counts):
+            fewer = counts.copy()
+            fewer[i] -= 1
+            assert np.any(t.covered(fewer) < NEED)
+    assert found > 20
 
 
 def test_affine_tables_take_a_shorter_way_to_the_same_knapsacks() -> None:
@@ -138,16 +235,11 @@ def test_affine_tables_take_a_shorter_way_to_the_same_knapsacks() -> None:
     for seed in range(60):
         t = random_tables(seed, "linear")
         low = rng.integers(0, t.most + 1)
-        prices, grid, top = rng.uniform(0.0, 30.0, 2), np.ones(t.blocks, np.int64), t.stock
-        found = []
-        for affine in (t.affine, np.zeros_like(t.affine)):
-            suffix, least = np.zeros((len(t.role), int(top.max()) + 1)), np.empty(t.blocks)
-            knapsacks(
-                prices, t.role, t.gpus, t.admits, t.usd, affine, t.start,
-                low, t.most, grid, top, suffix, least,
-            )  # fmt: skip
-            found.append(least)
-        assert found[0] == pytest.approx(found[1], abs=1e-9)
+        prices = rng.uniform(0.0, 30.0, 2)
+        box = boxed(t.arrays, low, t.most, 1000, 1000)
+        plain = replace(t)
+        plain.affine[:] = False
+        assert solved(t, box, prices) == pytest.approx(solved(plain, box, prices), abs=1e-9)
 
 
 def test_only_tables_of_equal_steps_are_affine() -> None:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,19 @@ Flags = NDArray[np.bool_]
 
 ROUNDING = 1e-14
 """Relative to the last entry: differences between steps of a table that are all alike."""
+
+
+class Arrays(NamedTuple):
+    """What compiled code reads of :class:`Tables`, whose fields have these names."""
+
+    role: Ints
+    gpus: Ints
+    most: Ints
+    admits: Array
+    usd: Array
+    affine: Flags
+    start: Ints
+    stock: Ints
 
 
 @dataclass(frozen=True)
@@ -59,6 +73,20 @@ class Tables:
 
         pairs = zip(self.admits, self.usd, self.most, strict=True)
         return np.array([alike(a, m) and alike(c, m) for a, c, m in pairs], np.bool_)
+
+    @cached_property
+    def arrays(self) -> Arrays:
+        """The tables for compiled code."""
+        return Arrays(
+            self.role,
+            self.gpus,
+            self.most,
+            self.admits,
+            self.usd,
+            self.affine,
+            self.start,
+            self.stock,
+        )
 
     @property
     def blocks(self) -> int:

@@ -15,7 +15,8 @@ import math
 import numpy as np
 
 from pdalloc.allocation.tables.compiled import compiled
-from pdalloc.allocation.tables.data import Array, Flags, Ints
+from pdalloc.allocation.tables.data import Array, Arrays, Ints
+from pdalloc.allocation.tables.dual import Box
 
 FIRST_ROOM = 1024
 """Rows at first; doubled as needed."""
@@ -23,27 +24,27 @@ FIRST_ROOM = 1024
 
 @compiled
 def block_points(
-    first: int, last: int, prices: Array, suffix: Array, room: Array, role: Ints, gpus: Ints,
-    admits: Array, usd: Array, affine: Flags, low: Ints, high: Ints, grid: int, top: int,
-    stock: int, most: int,
-) -> tuple[Array, Ints, bool]:  # fmt: skip
-    """(P, D, USD/hour) and counts of the block ``first:last`` that may be in a cheap fleet.
+    t: Arrays, box: Box, g: int, prices: Array, suffix: Array, room: Array, most: int
+) -> tuple[Array, Ints, bool]:
+    """(P, D, USD/hour) and counts of block ``g`` that may be in a cheap fleet.
 
-    ``prices`` (K, 2); ``suffix`` (K, n, S + 1) of :func:`knapsacks`; ``room`` (K,): what the
-    block's reduced cost may be. False when more than ``most`` counts were looked at.
+    ``prices`` (K, 2); ``suffix`` (n, S + 1, K) of :func:`many_knapsacks`; ``room`` (K,): what
+    the block's reduced cost may be. False when more than ``most`` counts were looked at.
     """
-    width, pairs = last - first, len(prices)
+    first, last = t.start[g], t.start[g + 1]
+    width, grid, low = last - first, box.grid[g], box.low
     points, found = np.empty((FIRST_ROOM, 3)), 0
     counts = np.empty((FIRST_ROOM, width), np.int64)
     m = low[first:last] - 1
-    sums = np.zeros((width + 1, 3))
+    sums, nothing = np.zeros((width + 1, 3)), np.zeros(len(prices))
     left = np.empty((width + 1, 2), np.int64)  # GPUs, and weights of the grid
-    left[0, 0], left[0, 1] = stock, top
+    left[0, 0], left[0, 1] = t.stock[g] - (t.gpus[first:last] * low[first:last]).sum(), box.top[g]
     depth, seen = 0, 0
     while depth >= 0:
         m[depth] += 1
         i, x = first + depth, m[depth]
-        if x > high[i] or x * gpus[i] > left[depth, 0]:
+        used = (x - low[i]) * t.gpus[i]
+        if x > box.high[i] or used > left[depth, 0]:
             m[depth] = low[i] - 1
             depth -= 1
             continue
@@ -52,32 +53,31 @@ def block_points(
             return points[:found], counts[:found], False
         here = sums[depth + 1]
         here[:] = sums[depth]
-        here[role[i]] += admits[i, x]
-        here[2] += usd[i, x]
-        weight = left[depth, 1] - x * gpus[i] // grid
-        fits = True
-        for t in range(pairs):
-            value = here[2] - prices[t, 0] * here[0] - prices[t, 1] * here[1]
-            if depth + 1 < width:
-                value += suffix[t, i + 1, weight]
-            if value > room[t]:
-                fits = False
-                step = usd[i, 1] - usd[i, 0] - prices[t, role[i]] * (admits[i, 1] - admits[i, 0])
-                if affine[i] and step >= 0.0:
-                    m[depth] = high[i]  # more replicas only cost more
+        here[t.role[i]] += t.admits[i, x]
+        here[2] += t.usd[i, x]
+        weight = left[depth, 1] - used // grid
+        rest = suffix[i + 1, weight] if depth + 1 < width else nothing
+        p, d, usd = here
+        over = -1
+        for k in range(len(prices)):
+            if usd - prices[k, 0] * p - prices[k, 1] * d + rest[k] > room[k]:
+                over = k
                 break
-        if not fits:
-            continue
-        if depth + 1 < width:
+        if over >= 0:
+            step = t.usd[i, 1] - t.usd[i, 0]
+            step -= prices[over, t.role[i]] * (t.admits[i, 1] - t.admits[i, 0])
+            if t.affine[i] and step >= 0.0:
+                m[depth] = box.high[i]  # more replicas only cost more
+        elif depth + 1 < width:
             depth += 1
-            left[depth, 0], left[depth, 1] = left[depth - 1, 0] - x * gpus[i], weight
-            continue
-        if found == len(points):
-            points = np.concatenate((points, np.empty_like(points)))
-            counts = np.concatenate((counts, np.empty_like(counts)))
-        points[found] = here
-        counts[found] = m
-        found += 1
+            left[depth, 0], left[depth, 1] = left[depth - 1, 0] - used, weight
+        else:
+            if found == len(points):
+                points = np.concatenate((points, np.empty_like(points)))
+                counts = np.concatenate((counts, np.empty_like(counts)))
+            points[found] = here
+            counts[found] = m
+            found += 1
     return points[:found], counts[:found], True
 
 

@@ -18,30 +18,39 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pdalloc.allocation.tables.data import Array, Ints, Tables
-from pdalloc.allocation.tables.dual import attained, highest, knapsacks
+from pdalloc.allocation.tables.dual import (
+    COARSEST,
+    FINEST,
+    FIRST_GAP,
+    KELLEY_GAP,
+    LOOSE,
+    Box,
+    Cuts,
+    best_prices,
+    boxed,
+    many_knapsacks,
+    narrowed,
+)
+from pdalloc.allocation.tables.incumbents import cheapest_repaired
 from pdalloc.allocation.tables.points import best_pair, block_points, joined, undominated
 
 SUM_ERROR = 1e-10
 """Relative error of a sum of doubles, allowed on the safe side of every bound."""
-GRID, COARSE = 8192, 1024
-"""Weights of a block's knapsack at most, COARSE with curved tables; a larger stock is counted in
-several GPUs."""
-KELLEY_STEPS, KELLEY_GAP = 40, 1e-7
-WIDEST, WIDER = 12, 30.0
-"""Times that the box of prices is made WIDER before demand is called out of reach."""
-AROUND = np.array([1.0, 0.97, 1.03, 0.99, 1.01, 0.9, 1.1])
+AROUND = np.array([1.0, 0.95, 1.05])
 """Each pair of these factors on the best prices gives one more bound."""
-FIRST_CEILING, HIGHER = 5e-5, 1.8
+FIRST_CEILING, HIGHER = 1e-4, 3.0
 """First height of the ceiling over the bound, relative, and its factor from then on."""
 FIRST_STEP = 0.4
 """At most this share of the cheapest replica at first: costs of fleets lie that close."""
-MOST_SEEN, MOST_SUMS = 500_000, 8_000
+MOST_SEEN, MOST_SUMS = 20_000, 2_000
 """Counts looked at in a block, and sums kept, before a node is split instead."""
-FLAT, PATIENCE = 1e-5, 200.0
+FLAT, PATIENCE = 0.1, 5000.0
 """Where convexity costs less than FLAT, splitting helps little: lists may be PATIENCE longer."""
-NEAR = 2e-3
+NEAR = 5e-4
 """Relative gap above which a node is split without listing."""
-MOST_NODES = 5_000
+MOST_NODES = 20_000
+SHRUNK = 0.7
+"""Ranges that shrank to this share in all are worth another bound."""
 
 
 _List = tuple[int, Array, Ints]
@@ -72,14 +81,9 @@ class _Node:
     prices: Array = field(compare=False)
 
 
-@dataclass
-class _Cuts:
-    """What the knapsacks answered at each pair of prices tried."""
-
-    value: Array
-    slope: Array
-    counts: Ints
-    n: int = 0
+def _safely_above(usd: float) -> float:
+    """``usd`` and what sums of doubles may be wrong by."""
+    return usd + SUM_ERROR * (1.0 + abs(usd))
 
 
 def cheapest(t: Tables, need: Array, most_nodes: int = MOST_NODES) -> Proof:
@@ -90,10 +94,6 @@ def cheapest(t: Tables, need: Array, most_nodes: int = MOST_NODES) -> Proof:
 class _Tree:
     def __init__(self, t: Tables, need: Array) -> None:
         self.t, self.need = t, need
-        grid = GRID if t.affine.all() else COARSE
-        self.grid = np.maximum(-(-t.stock // grid), 1)
-        self.top = t.stock // self.grid
-        self.width = int(self.top.max(initial=0)) + 1
         self.best = math.inf
         self.counts: Ints | None = None
         self.dearest = float(t.usd.max(axis=1, initial=0.0).sum())
@@ -101,6 +101,7 @@ class _Tree:
         unit = last[last > 0.0] / t.most[last > 0.0]
         self.step = FIRST_STEP * float(unit.min(initial=math.inf))
         self.ties = itertools.count()
+        self.straight = bool(t.affine.all())
 
     def grow(self, most_nodes: int) -> Proof:
         """Best-first until the least bound meets the best cost."""
@@ -134,17 +135,26 @@ class _Tree:
 
     def _open(self, node: _Node) -> list[_Node]:
         """Close ``node``, or split it."""
-        if np.array_equal(node.low, node.high):
-            self._offer(node.low)
-            return []
-        bound, prices, cuts = self._dual(node)
-        node.bound, node.prices = max(node.bound, bound), prices
-        if node.bound >= self._goal() or node.bound > self.dearest * (1.0 + SUM_ERROR):
-            return []
+        while True:
+            width = int((node.high - node.low).sum())
+            box = boxed(self.t.arrays, node.low, node.high, FINEST, COARSEST)
+            cuts = self._bound(node, box)
+            if self._closed(node):
+                return []
+            self._narrow(node, box)
+            left = int((node.high - node.low).sum())
+            if np.any(node.low > node.high):
+                return []
+            if left == 0:
+                self._offer(node.low[np.newaxis])
+                return []
+            if left > SHRUNK * width:
+                break
         option, at, lack = self._branch(node, cuts)
-        share = 1.0 if lack > FLAT * node.bound else PATIENCE
-        near = self.best - node.bound <= NEAR * node.bound or node.tie == 0
-        if (near or share > 1.0) and self._listed(node, bound, share):
+        gap = self.best - node.bound
+        if (self.straight or gap <= NEAR * node.bound or lack <= FLAT * gap) and self._listed(
+            node, PATIENCE if self.straight else 1.0
+        ):
             return []
         below, above = node.high.copy(), node.low.copy()
         below[option], above[option] = at, at + 1
@@ -153,108 +163,74 @@ class _Tree:
             _Node(node.bound, next(self.ties), above, node.high, node.prices),
         ]
 
-    def _dual(self, node: _Node) -> tuple[float, Array, _Cuts]:
-        """(bound, best prices, cuts) by cutting planes; inf where ``node`` holds no fleet."""
-        t, n = self.t, len(self.t.role)
-        room = KELLEY_STEPS * (WIDEST + 1)
-        cuts = _Cuts(np.empty(room), np.empty((room, 2)), np.empty((room, n), np.int64))
-        suffix, least = np.empty((n, self.width)), np.empty(t.blocks)
-        best, prices, at = -math.inf, node.prices.copy(), node.prices.copy()
-        low, high = np.zeros(2), 4.0 * node.prices
-        for _ in range(WIDEST):
-            for _ in range(KELLEY_STEPS):
-                counts = cuts.counts[cuts.n]
-                self._knapsacks(node, at, suffix, least)
-                attained(
-                    at, t.role, t.gpus, t.admits, t.usd, t.start, node.low, node.high,
-                    self.grid, self.top, suffix, counts,
-                )  # fmt: skip
-                value = float(least.sum() + at @ self.need)
-                if math.isinf(value):
-                    return math.inf, prices, cuts
-                slope = self.need - t.covered(counts)
-                cuts.value[cuts.n], cuts.slope[cuts.n] = value - slope @ at, slope
-                cuts.n += 1
-                self._offer(counts)
-                if value > best:
-                    best, prices = value, at.copy()
-                ceiling = highest(cuts.value, cuts.slope, cuts.n, low, high, at)
-                if ceiling - best <= KELLEY_GAP * abs(best):
-                    break
-            if np.all(prices < 0.99 * high) or best > self.dearest * (1.0 + 1e-6) + 1e-6:
-                break
-            high = np.where(prices < 0.99 * high, high, WIDER * high)
-            highest(cuts.value, cuts.slope, cuts.n, low, high, at)
-        return best, prices, cuts
+    def _closed(self, node: _Node) -> bool:
+        """Whether no fleet of ``node`` is cheaper than the best known."""
+        return node.bound >= self._goal() or node.bound > self.dearest * (1.0 + SUM_ERROR)
 
-    def _knapsacks(self, node: _Node, prices: Array, suffix: Array, least: Array) -> None:
-        t = self.t
-        knapsacks(
-            prices, t.role, t.gpus, t.admits, t.usd, t.affine, t.start, node.low, node.high,
-            self.grid, self.top, suffix, least,
+    def _bound(self, node: _Node, box: Box) -> Cuts:
+        """Raise the bound of ``node`` by the best prices; offers what the knapsacks answered."""
+        bound, prices, cuts = best_prices(
+            self.t.arrays, box, self.need, node.prices, self._goal(),
+            self.dearest * (1.0 + 1e-6) + 1e-6,
         )  # fmt: skip
+        node.bound, node.prices = max(node.bound, bound), prices
+        self._offer(cuts.counts)
+        return cuts
 
-    def _offer(self, counts: Ints) -> None:
-        """Keep ``counts``, trimmed, if they are feasible and cheaper than the best."""
-        t, counts = self.t, self._fitted(counts)
-        spare = t.covered(counts) - self.need
-        if np.any(spare < 0.0):
-            return
-        n = np.arange(len(counts))
-        unit = t.usd[n, counts] / np.maximum(t.admits[n, counts], 1e-300)
-        for i in np.argsort(-unit):
-            row, s = t.admits[i], t.role[i]
-            enough = row[counts[i]] - spare[s]
-            m = int(np.searchsorted(row[: counts[i] + 1], max(enough, 0.0)))
-            spare[s] -= row[counts[i]] - row[m]
-            counts[i] = m
-        cost = t.cost(counts)
-        fits = np.all(np.add.reduceat(t.gpus * counts, t.start[:-1]) <= t.stock)
-        if fits and cost < self.best and np.all(t.covered(counts) >= self.need):
+    def _missed(self, bound: float) -> float:
+        """USD/hour by which the best prices may miss the highest bound."""
+        lacks = min(self._goal() - bound, FIRST_GAP * abs(bound))
+        return max(10.0 * KELLEY_GAP * abs(bound), 2.0 * LOOSE * lacks)
+
+    def _narrow(self, node: _Node, box: Box) -> None:
+        """Leave counts out of ``node`` that are in no fleet cheaper than the best known."""
+        if self.counts is not None:
+            node.low, node.high = self._under(self.best, box, node.prices)
+
+    def _under(self, ceiling: float, box: Box, prices: Array) -> tuple[Ints, Ints]:
+        """The ranges of ``box`` that a fleet of at most ``ceiling`` may have."""
+        return narrowed(self.t.arrays, box, self.need, prices, _safely_above(ceiling))
+
+    def _offer(self, rows: Ints) -> None:
+        """Keep the best fleet that ``rows`` (N, n) give, repaired, if it is the cheapest yet."""
+        self._take(cheapest_repaired(self.t.arrays, rows, self.need)[1])
+
+    def _take(self, counts: Ints) -> None:
+        """Keep ``counts``, within stock, if they are feasible and cheaper than the best."""
+        cost = self.t.cost(counts)
+        if cost < self.best and np.all(self.t.covered(counts) >= self.need):
             self.best, self.counts = cost, counts
 
-    def _fitted(self, counts: Ints) -> Ints:
-        """``counts``, a copy, without the replicas beyond a stock that a coarse grid lets in."""
-        t, counts = self.t, counts.copy()
-        over = np.add.reduceat(t.gpus * counts, t.start[:-1]) - t.stock
-        for g in np.flatnonzero(over > 0):
-            i = t.start[g] + int(np.argmax((t.gpus * counts)[t.start[g] : t.start[g + 1]]))
-            counts[i] = max(counts[i] - -(-over[g] // t.gpus[i]), 0)
-        return counts
-
-    def _listed(self, node: _Node, bound: float, share: float) -> bool:
+    def _listed(self, node: _Node, share: float) -> bool:
         """Whether listing every fleet under a rising ceiling settles ``node``."""
-        t, n = self.t, len(self.t.role)
         prices = node.prices * np.array([(a, b) for a in AROUND for b in AROUND])
-        suffix, least = np.empty((len(prices), n, self.width)), np.empty((len(prices), t.blocks))
-        for k, pair in enumerate(prices):
-            self._knapsacks(node, pair, suffix[k], least[k])
+        bound, whole = node.bound, boxed(self.t.arrays, node.low, node.high, FINEST, COARSEST)
         height = max(min(FIRST_CEILING * bound, self.step), SUM_ERROR * (1.0 + self.dearest))
         while True:
             height = min(height, self.best - bound)
-            ceiling = bound + height
-            if not self._list(node, prices, suffix, least, ceiling, share):
-                return False
-            node.bound = max(node.bound, ceiling)
-            if node.bound >= self._goal() or node.bound > self.dearest * (1.0 + SUM_ERROR):
+            low, high = self._under(bound + height, whole, node.prices)
+            if np.all(low <= high):
+                box = boxed(self.t.arrays, low, high, FINEST, COARSEST)
+                if not self._list(box, prices, bound + height, share):
+                    return False
+            node.bound = max(node.bound, bound + height)
+            if self._closed(node):
                 return True
             height *= HIGHER
 
-    def _list(
-        self, node: _Node, prices: Array, suffix: Array, least: Array, ceiling: float, share: float
-    ) -> bool:
-        """Look at every fleet of ``node`` under ``ceiling``; False when they are too many."""
+    def _list(self, box: Box, prices: Array, ceiling: float, share: float) -> bool:
+        """Look at every fleet of ``box`` under ``ceiling``; False when they are too many."""
         t = self.t
-        room = ceiling + SUM_ERROR * (1.0 + abs(ceiling)) - prices @ self.need
+        suffix, least = many_knapsacks(t.arrays, box, prices)
+        if np.isinf(least).any():
+            return True
+        room = _safely_above(ceiling) - prices @ self.need
         lists: list[_List] = []
         for g in range(t.blocks):
-            first, last = t.start[g], t.start[g + 1]
             others = least.sum(axis=1) - least[:, g]
             points, counts, complete = block_points(
-                first, last, prices, suffix, room - others, t.role, t.gpus, t.admits, t.usd,
-                t.affine, node.low, node.high, self.grid[g], self.top[g], t.stock[g],
-                int(share * MOST_SEEN),
-            )  # fmt: skip
+                t.arrays, box, g, prices, suffix, room - others, int(share * MOST_SEEN)
+            )
             if not complete:
                 return False
             if len(points) == 0:
@@ -276,7 +252,7 @@ class _Tree:
             trail.append(rows[kept])
         _, row, last_row = best_pair(sums, lists[-1][1], self.need)
         if row >= 0:
-            self._offer(self._traced(lists, trail, row, last_row))
+            self._take(self._traced(lists, trail, row, last_row))
         return True
 
     def _traced(self, lists: list[_List], trail: list[Ints], row: int, last_row: int) -> Ints:
@@ -290,13 +266,13 @@ class _Tree:
             counts[self.t.start[g] : self.t.start[g + 1]] = each[pick]
         return counts
 
-    def _branch(self, node: _Node, cuts: _Cuts) -> tuple[int, int, float]:
+    def _branch(self, node: _Node, cuts: Cuts) -> tuple[int, int, float]:
         """(option, greatest count of the lower half, USD/hour that convexity costs the bound)."""
         from scipy.optimize import nnls
 
         t = self.t
-        values = cuts.value[: cuts.n] + cuts.slope[: cuts.n] @ node.prices
-        active = np.flatnonzero(values <= values.min() + 1e-6 * abs(values.min()))
+        values = cuts.value + cuts.slope @ node.prices
+        active = np.flatnonzero(values <= values.min() + self._missed(values.min()))
         slope = cuts.slope[active] * node.prices
         scale = max(float(np.abs(slope).max()), 1e-300)
         rows = np.vstack([slope.T / scale, np.ones(len(active))])
