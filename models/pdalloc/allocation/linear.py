@@ -39,6 +39,13 @@ HIGHS_OPTIONS: Mapping[str, float] = {
     "dual_feasibility_tolerance": 1e-10,
 }
 """HiGHS's default gap, 1e-4, exceeds the step between the costs of fleets."""
+SCIP_OPTIONS: Mapping[str, float] = {
+    "limits/gap": 0.0,
+    "limits/absgap": 0.0,
+    "numerics/feastol": 1e-9,
+    "numerics/dualfeastol": 1e-9,
+}
+"""SCIP's default tolerance, 1e-6, lets fleets break an SLO by 1e-5."""
 
 
 @dataclass(frozen=True)

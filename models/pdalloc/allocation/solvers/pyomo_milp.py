@@ -1,4 +1,4 @@
-"""The allocation problem in Pyomo, solved by HiGHS.
+"""The allocation problem in Pyomo, solved by HiGHS; :mod:`.pyomo_scip` takes SCIP instead.
 
 Constraints are named ``demand[role]``, ``stock[gpu]``, ``limit[role/type]`` and, where
 replicas share a queue, ``one_size[role/type]`` and ``size[role/type]``, as in
@@ -9,61 +9,81 @@ SLOs that couple the stages.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from pdalloc.allocation.linear import COVERED, HIGHS_OPTIONS, Array, LinearData
+from pdalloc.allocation.linear import COVERED, HIGHS_OPTIONS, SCIP_OPTIONS, Array, LinearData
 from pdalloc.allocation.problem import Allocation, AllocationProblem
-from pdalloc.allocation.rounds import solve_in_rounds
+from pdalloc.allocation.rounds import require, solve_in_rounds
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import DECODE, PREFILL, ROLES
 
 
-class PyomoMilp:
-    """Exact: gap 0, and every answer certified."""
+ENGINES: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "highs": ("highspy", HIGHS_OPTIONS),
+    "scip_direct": ("pyscipopt", SCIP_OPTIONS),
+}
+"""Package and options of each solver, by Pyomo's name for it."""
 
-    name = "pyomo"
+
+class PyomoMilp:
+    """Exact: gap 0, and every answer certified. ``engine`` as in ENGINES."""
+
     exact = True
-    sentence = "mixed-integer linear program in Pyomo, solved by HiGHS"
+
+    def __init__(self, name: str, engine: str, sentence: str) -> None:
+        self.name, self.engine, self.sentence = name, engine, sentence
 
     def solve(self, problem: AllocationProblem, alternatives: int = 0) -> Allocation:
         """The cheapest fleet that keeps every SLO; ``alternatives`` is ignored.
 
-        Raises UnsupportedError without the packages pyomo and highspy, or as
+        Raises UnsupportedError without the packages it needs, or as
         :func:`~pdalloc.allocation.rounds.solve_in_rounds` does.
         """
-        try:
-            import highspy  # noqa: F401
-            import pyomo.environ  # noqa: F401
-        except ImportError as error:
-            raise UnsupportedError(
-                f"solver 'pyomo' needs the package {error.name}: pip install pyomo highspy"
-            ) from None
-        return solve_in_rounds(problem, self.name, minimise)
+        require(self.name, "pyomo", ENGINES[self.engine][0])
+        return solve_in_rounds(problem, self.name, lambda data: minimise(data, self.engine))
 
 
-def minimise(data: LinearData) -> tuple[Array, float] | None:
+def minimise(data: LinearData, engine: str = "highs") -> tuple[Array, float] | None:
     """(counts (n,), lower bound in USD/hour) of one MILP; None when it is infeasible."""
+    m = model(data)
+    results = optimise(m, engine)
+    return None if results is None else (counts_of(m, data.labels), float(results.objective_bound))
+
+
+def counts_of(m: Any, labels: list[str]) -> Array:
+    """Replicas of every option in a solved model; (n,)."""
     import pyomo.environ as pyo
+
+    return np.array([pyo.value(m.count[label]) for label in labels])
+
+
+def optimise(m: Any, engine: str, seconds: float | None = None) -> Any:
+    """Pyomo's results of ``m``, loaded, solved to gap 0; None when it is infeasible.
+
+    With ``seconds`` to stop after, any results, not loaded.
+    """
     from pyomo.contrib.solver.common.factory import SolverFactory
     from pyomo.contrib.solver.common.results import TerminationCondition as End
 
-    m = model(data)
-    results = SolverFactory("highs").solve(
+    results = SolverFactory(engine).solve(
         m,
-        solver_options=dict(HIGHS_OPTIONS),
+        time_limit=seconds,
+        solver_options=dict(ENGINES[engine][1]),
         raise_exception_on_nonoptimal_result=False,
         load_solutions=False,
     )
     end = results.termination_condition
+    if seconds is not None:
+        return results
     if end in (End.provenInfeasible, End.infeasibleOrUnbounded):
         return None
     if end != End.convergenceCriteriaSatisfied:
-        raise UnsupportedError(f"HiGHS ended with {end.name!r}; use --solver exact")
+        raise UnsupportedError(f"{engine} ended with {end.name!r}; use --solver exact")
     results.solution_loader.load_vars()
-    counts = np.array([pyo.value(m.count[label]) for label in data.labels])
-    return counts, float(results.objective_bound)
+    return results
 
 
 def model(data: LinearData) -> Any:
@@ -147,4 +167,4 @@ def _add_cuts(m: Any, data: LinearData, weighted: Any) -> None:
     m.coupled = pyo.Constraint(rounds, rule=coupled)
 
 
-SOLVER = PyomoMilp()
+SOLVER = PyomoMilp("pyomo", "highs", "mixed-integer linear program in Pyomo, solved by HiGHS")
