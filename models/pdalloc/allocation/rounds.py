@@ -66,9 +66,10 @@ def solve_in_rounds(problem: AllocationProblem, solver: str, minimise: Minimise)
     than a MILP solver's tolerance.
     """
     problem = problem.with_headroom()
-    if problem.conditioned:
+    if problem.conditioned and not problem.capacity.linear:
         raise UnsupportedError(
-            f"solver {solver!r} knows neither redundancy nor compatible types; use --solver exact"
+            f"solver {solver!r} knows redundancy and compatible types for dispatch: random and "
+            "SLOs of one stage each; leave one of them out"
         )
     if problem.slo_scope == "population":
         raise UnsupportedError(
@@ -186,6 +187,8 @@ def _trimmed(problem: AllocationProblem, data: LinearData, counts: Array) -> Arr
     With coupled stages only prefill is trimmed: an idle decode replica speeds up the others.
     """
     counts = counts.copy()
+    if data.redundancy:
+        return _without_idle(data, counts)
     if any(problem.capacity.pooled(role) for role in ROLES):
         return counts
     shares = [_prefill_shares(problem, data, counts)]
@@ -196,4 +199,16 @@ def _trimmed(problem: AllocationProblem, data: LinearData, counts: Array) -> Arr
             surplus = float(share @ counts) - COVERED
             idle = math.floor(surplus / share[i]) if share[i] > 0 else counts[i]
             counts[i] -= min(counts[i], max(idle, 0))
+    return counts
+
+
+def _without_idle(data: LinearData, counts: Array) -> Array:
+    """``counts`` without replicas that are missed by nobody, whatever pool loses some."""
+    for i in sorted(range(len(counts)), key=lambda i: -data.gpus[i]):
+        role = data.options[i].role
+        while counts[i] > 0.0:
+            counts[i] -= 1.0
+            if data.surplus(role, counts) < 0.0:
+                counts[i] += 1.0
+                break
     return counts

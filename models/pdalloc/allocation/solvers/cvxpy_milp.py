@@ -26,7 +26,6 @@ from pdalloc.allocation.rounds import require, solve_in_rounds
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import DECODE, PREFILL, ROLES
 
-
 ENGINES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "HIGHS": ("highspy", HIGHS_OPTIONS),
     "SCIP": ("pyscipopt", {"scip_params": dict(SCIP_OPTIONS)}),
@@ -122,9 +121,36 @@ def model(data: LinearData) -> tuple[Any, Any]:
         rows.append((data.gpus[i] @ counts[i] <= held).set_label(f"stock[{gpu}]"))
     for j in data.limited:
         rows.append((counts[j] <= data.most[j]).set_label(f"limit[{data.labels[j]}]"))
+    rows += _condition_rows(data, counts)
     if data.cuts:
         rows += _cut_rows(data, counts)
     return cp.Problem(cp.Minimize(data.usd @ bought), rows), counts
+
+
+def _condition_rows(data: LinearData, counts: Any) -> list[Any]:
+    """Types that do not fit each other, and what covers the demand with replicas lost."""
+    cp: Any = importlib.import_module("cvxpy")
+    rows, names, n = [], data.labels, len(data.options)
+    if data.misfits:
+        is_used = cp.Variable(n, boolean=True, name="is_used")
+        for i in data.picky:
+            rows.append((counts[i] <= data.top[i] * is_used[i]).set_label(f"used[{names[i]}]"))
+        for i, j in data.misfits:
+            pair = f"{data.options[i].replica_type},{data.options[j].replica_type}"
+            rows.append((is_used[i] + is_used[j] <= 1).set_label(f"compatible[{pair}]"))
+    if data.redundancy:
+        is_large = cp.Variable(n, boolean=True, name="is_large")
+        left = cp.Variable(n, name="left_over", bounds=[0, data.top])
+        rest = np.maximum(data.top - data.redundancy, 0.0)
+        for i in data.at_risk:
+            others = data.only(data.options[i].role, data.share)
+            others[i] = 0.0
+            still = others @ counts + data.share[i] * left[i]
+            kept = left[i] <= counts[i] - data.redundancy * is_large[i]
+            rows.append((still >= COVERED).set_label(f"redundancy[{names[i]}]"))
+            rows.append(kept.set_label(f"left[{names[i]}]"))
+            rows.append((left[i] <= rest[i] * is_large[i]).set_label(f"large[{names[i]}]"))
+    return rows
 
 
 def _cut_rows(data: LinearData, counts: Any) -> list[Any]:
@@ -133,7 +159,7 @@ def _cut_rows(data: LinearData, counts: Any) -> list[Any]:
     d, p = data.members(DECODE), data.members(PREFILL)
     at = np.array([cut.decode[d] for cut in data.cuts])
     share = np.array([cut.share[p] for cut in data.cuts])
-    top = np.broadcast_to((data.owned + data.ceiling)[d], at.shape)
+    top = np.broadcast_to(data.top[d], at.shape)
     is_above = cp.Variable(at.shape, boolean=True, name="is_above")
     is_below = cp.Variable(at.shape, boolean=True, name="is_below")
     each = np.ones((len(at), 1)) @ cp.reshape(counts[d], (1, len(d)), order="C")
@@ -145,6 +171,4 @@ def _cut_rows(data: LinearData, counts: Any) -> list[Any]:
     ]
 
 
-SOLVER = CvxpyMilp(
-    "cvxpy", "HIGHS", "mixed-integer linear program in CVXPY, solved by HiGHS"
-)
+SOLVER = CvxpyMilp("cvxpy", "HIGHS", "mixed-integer linear program in CVXPY, solved by HiGHS")

@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from pdalloc.allocation.solvers.cvxpy_milp import CvxpyMilp
 
-SOLVER = CvxpyMilp(
-    "cvxpy_scip", "SCIP", "mixed-integer linear program in CVXPY, solved by SCIP"
-)
+SOLVER = CvxpyMilp("cvxpy_scip", "SCIP", "mixed-integer linear program in CVXPY, solved by SCIP")

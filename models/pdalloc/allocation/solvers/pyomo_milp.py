@@ -20,7 +20,6 @@ from pdalloc.allocation.rounds import require, solve_in_rounds
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import DECODE, PREFILL, ROLES
 
-
 ENGINES: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "highs": ("highspy", HIGHS_OPTIONS),
     "scip_direct": ("pyscipopt", SCIP_OPTIONS),
@@ -119,6 +118,8 @@ def model(data: LinearData) -> Any:
     m.limit = pyo.Constraint(
         [labels[i] for i in data.limited], rule=lambda m, x: m.count[x] <= float(data.most[of[x]])
     )
+    _add_misfits(m, data)
+    _add_losses(m, data, weighted)
     _add_cuts(m, data, weighted)
     return m
 
@@ -142,12 +143,51 @@ def _add_sizes(m: Any, data: LinearData) -> None:
     )
 
 
+def _add_misfits(m: Any, data: LinearData) -> None:
+    """Of two types that do not fit each other only one is used."""
+    import pyomo.environ as pyo
+
+    top = {data.labels[i]: float(data.top[i]) for i in data.picky}
+    pairs = {
+        (data.options[i].replica_type, data.options[j].replica_type): (i, j)
+        for i, j in data.misfits
+    }
+    m.is_used = pyo.Var(list(top), domain=pyo.Binary)
+    m.used = pyo.Constraint(list(top), rule=lambda m, x: m.count[x] <= top[x] * m.is_used[x])
+    m.compatible = pyo.Constraint(
+        list(pairs), rule=lambda m, *pair: sum(m.is_used[data.labels[i]] for i in pairs[pair]) <= 1
+    )
+
+
+def _add_losses(m: Any, data: LinearData, weighted: Any) -> None:
+    """What is ``left`` of a pool that loses replicas still covers the demand with the others."""
+    import pyomo.environ as pyo
+
+    at = {data.labels[i]: i for i in data.at_risk}
+    top, lost = data.top, data.redundancy
+    m.is_large = pyo.Var(list(at), domain=pyo.Binary)
+    m.left_over = pyo.Var(list(at), bounds=lambda _, x: (0, float(top[at[x]])))
+
+    def large(m: Any, x: str) -> Any:
+        return m.left_over[x] <= max(float(top[at[x]]) - lost, 0.0) * m.is_large[x]
+
+    def covered(m: Any, x: str) -> Any:
+        others = [j for j in data.members(data.options[at[x]].role) if j != at[x]]
+        return weighted(data.share, others) + float(data.share[at[x]]) * m.left_over[x] >= COVERED
+
+    m.redundancy = pyo.Constraint(list(at), rule=covered)
+    m.left = pyo.Constraint(
+        list(at), rule=lambda m, x: m.left_over[x] <= m.count[x] - lost * m.is_large[x]
+    )
+    m.large = pyo.Constraint(list(at), rule=large)
+
+
 def _add_cuts(m: Any, data: LinearData, weighted: Any) -> None:
     """Decode counts above or below those of each cut, or enough prefill beside them."""
     import pyomo.environ as pyo
 
     rounds, decode = range(len(data.cuts)), data.members(DECODE)
-    labels, top = data.labels, data.owned + data.ceiling
+    labels, top = data.labels, data.top
     m.is_above = pyo.Var(rounds, decode, domain=pyo.Binary)
     m.is_below = pyo.Var(rounds, decode, domain=pyo.Binary)
 
