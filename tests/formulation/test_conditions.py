@@ -111,7 +111,7 @@ def check(p: AllocationProblem, best: float) -> None:
             plain = solver_named("exact").solve(replace(p, redundancy=0, compatible=None))
             assert ("without these conditions" in answer.reason) == (plain.cost is not None)
             continue
-        assert answer.status == "optimal" and answer.bound is not None
+        assert answer.status == "optimal" and answer.bound is not None and answer.cost is not None
         assert answer.bound == pytest.approx(best, abs=1e-6) and answer.bound <= answer.cost
         assert answer.cost == pytest.approx(best, abs=1e-9)
         assert certify(p, answer.fleet).certified
