@@ -1,7 +1,11 @@
 """SLOs over all requests of a class: fast pools may make up for slow ones."""
 
 from pdalloc.allocation.population.burden import Burdens, burdens
-from pdalloc.allocation.population.search import cheapest_counts, solve_population
+from pdalloc.allocation.population.search import (
+    cheapest_counts,
+    explain_population,
+    solve_population,
+)
 from pdalloc.allocation.population.split import Split, best_split
 from pdalloc.allocation.population.verdict import certify_population, population_values
 
@@ -12,6 +16,7 @@ __all__ = [
     "burdens",
     "certify_population",
     "cheapest_counts",
+    "explain_population",
     "population_values",
     "solve_population",
 ]

@@ -12,7 +12,7 @@ that spans both stages add up, so each stage has a curve of its own under one sh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,9 +76,7 @@ def _curves(capacity: Capacity, role: Role, r: ReplicaType) -> tuple[Array, Arra
     """
     spread = 1.0 - (1.0 - np.linspace(0.0, 1.0, POINTS)) ** 2
     rates = FULLEST * capacity.stability_limit(role, r) * spread
-    parts = [
-        _part(capacity, on_one_latency(slo), index, role) for slo, index in capacity.slo_classes
-    ]
+    parts = delay_parts(capacity, role, capacity.slo_classes)
     burden, good = np.zeros((len(parts), POINTS)), 0
     state_of = capacity.predictor.prefill if role == PREFILL else capacity.predictor.decode
     for j, rate in enumerate(rates):
@@ -111,6 +109,13 @@ def budget(slo: Slo) -> float:
     raise UnsupportedError(
         f"slo_scope: population knows means and percentiles, not {slo.name}; use slo_scope: pool"
     )
+
+
+def delay_parts(
+    capacity: Capacity, role: Role, slos: Iterable[tuple[Objective, int]]
+) -> list[Callable[[Any], float]]:
+    """D of a state of ``role``, by SLO (given with the index of its class): its part of each."""
+    return [_part(capacity, on_one_latency(slo), index, role) for slo, index in slos]
 
 
 def _part(capacity: Capacity, slo: Slo, index: int, role: Role) -> Callable[[Any], float]:
