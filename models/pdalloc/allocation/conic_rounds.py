@@ -59,7 +59,9 @@ Minimise = Callable[[ConicData], Point | None]
 """A backend: the optimum of one round, or None when it is infeasible."""
 
 
-def solve_relaxation(problem: AllocationProblem, solver: str, minimise: Minimise) -> Allocation:
+def solve_relaxation(
+    problem: AllocationProblem, solver: str, minimise: Minimise, near: float = NEAR
+) -> Allocation:
     """The relaxation's bound, fractions and prices, with its counts rounded up and certified.
 
     ``details``: ``count[role/type]`` replicas (real); ``d_cost/d_demand[role]`` USD/hour per
@@ -73,7 +75,7 @@ def solve_relaxation(problem: AllocationProblem, solver: str, minimise: Minimise
         point = minimise(refined.data)
         if point is None:
             return infeasible(solver, _why(problem))
-        if refined.keeps(point, NEAR):
+        if refined.keeps(point, near):
             break
     else:
         raise UnsupportedError(refined.unsettled(MOST_ROUNDS))
