@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pdalloc.allocation.covers import MOST_REPLICAS
 from pdalloc.allocation.linear import Array, LinearData, linear_data
 from pdalloc.allocation.population.burden import FULLEST, budget, delay_parts, on_one_latency
 from pdalloc.allocation.problem import AllocationProblem, Option
@@ -104,8 +105,12 @@ class ConicData:
 
     @property
     def room(self) -> Array:
-        """The most replicas of each option that may be bought, perhaps inf; (n,)."""
-        return self.linear.reach(math.inf) if self.slos else self.linear.ceiling
+        """The most whole replicas of each option that may be bought; (n,).
+
+        Not for real counts: where it binds, stock and limits would lose their price to it.
+        """
+        most = self.linear.reach(math.inf) if self.slos else self.linear.ceiling
+        return np.minimum(most, MOST_REPLICAS)
 
     @property
     def lines(self) -> dict[str, Tangent]:

@@ -8,24 +8,28 @@ Constraints are labelled as :mod:`pdalloc.allocation.conic` names them, and as
 from __future__ import annotations
 
 import importlib
+import math
 import warnings
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from pdalloc.allocation.conic import ConicData
 from pdalloc.allocation.conic_rounds import Point, solve_relaxation
-from pdalloc.allocation.covers import MOST_REPLICAS
 from pdalloc.allocation.linear import COVERED
 from pdalloc.allocation.problem import Allocation, AllocationProblem
 from pdalloc.allocation.rounds import require
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import ROLES
 
-TOLERANCES = (1e-10, 1e-9, 1e-8)
-"""Of gap and feasibility: the first that Clarabel reaches (tangents may lie close together)."""
+TOLERANCES = ((1e-13, 1e-9), (1e-11, 1e-9), (1e-9, 1e-7), (1e-8, 1e-6))
+"""Of gap and feasibility, aimed at and put up with; later ones where tangents lie close together.
+
+Prices are only as accurate as the root of the gap.
+"""
 SAFE = 10.0
-"""As many times the tolerance, relative, are taken off the bound."""
+"""As many times the tolerance put up with, relative, are taken off the bound."""
 
 
 class CvxpyRelaxation:
@@ -61,14 +65,16 @@ def minimise(data: ConicData) -> Point | None:
 
 
 def _optimise(problem: Any) -> float | None:
-    """The tolerance that Clarabel solved ``problem`` to; None when it is infeasible."""
-    for tolerance in TOLERANCES:
-        options = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tolerance)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "may be inaccurate": then with a wider tolerance
+    """The tolerance to which Clarabel solved ``problem``; None when it is infeasible."""
+    cp: Any = importlib.import_module("cvxpy")
+    for aim, least in TOLERANCES:
+        kinds = ("tol_gap_abs", "tol_gap_rel", "tol_feas")
+        options = dict.fromkeys(kinds, aim) | {f"reduced_{kind}": least for kind in kinds}
+        with warnings.catch_warnings(), suppress(cp.error.SolverError):
+            warnings.simplefilter("ignore")  # "may be inaccurate": as accurate as ``least``
             problem.solve(solver="CLARABEL", **options)
-        if problem.status == "optimal":
-            return tolerance
+        if problem.status in ("optimal", "optimal_inaccurate"):
+            return least
         if problem.status == "infeasible":
             return None
     raise UnsupportedError(f"Clarabel ended with {problem.status!r}; use --solver exact")
@@ -78,7 +84,7 @@ def model(data: ConicData, integer: bool) -> tuple[Any, Any, Any]:
     """(cvxpy.Problem, counts (n,), busy (n,)) with labelled constraints."""
     cp: Any = importlib.import_module("cvxpy")  # its annotations miss half its names
     linear, n = data.linear, len(data.linear.options)
-    room = np.minimum(data.room, MOST_REPLICAS) if integer else data.room
+    room = data.room if integer else np.full(n, math.inf)
     used = cp.Variable(n, integer=integer, name="owned", bounds=[0, linear.owned])
     bought = cp.Variable(n, integer=integer, name="bought", bounds=[0, room])
     busy = cp.Variable(n, nonneg=True, name="busy")

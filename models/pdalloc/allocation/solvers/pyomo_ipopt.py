@@ -73,7 +73,8 @@ def minimise(data: ConicData) -> Point | None:
         raise UnsupportedError(f"ipopt ended with {str(end)!r}; use --solver cvxpy_relaxation")
     m.solutions.load_from(results)
     rows = m.component_data_objects(pyo.Constraint)
-    duals = {c.name: abs(float(m.dual.get(c, 0.0))) for c in rows}
+    # Pyomo quotes an index with a dot in it
+    duals = {c.name.replace("'", ""): abs(float(m.dual.get(c, 0.0))) for c in rows}
     counts, busy = point_of(m, data)
     bound = float(pyo.value(m.cost))
     return Point(counts, busy, bound - SAFE * abs(bound), duals)

@@ -61,7 +61,7 @@ def model(data: ConicData, integer: bool) -> Any:
 
     linear, labels = data.linear, data.linear.labels
     of, domain = {x: i for i, x in enumerate(labels)}, pyo.Integers if integer else pyo.Reals
-    room = np.minimum(data.room, MOST_REPLICAS)
+    room = data.room if integer else np.full(len(labels), MOST_REPLICAS)
     m = pyo.ConcreteModel(name="conic_allocation")
     m.owned = pyo.Var(labels, domain=domain, bounds=lambda _, x: (0, float(linear.owned[of[x]])))
     m.bought = pyo.Var(labels, domain=domain, bounds=lambda _, x: (0, float(room[of[x]])))
