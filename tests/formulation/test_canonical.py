@@ -8,20 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.formulation.canonical import Row, both, cvxpy_rows, pyomo_rows
 
 from pdalloc.allocation.linear import COVERED, Cut, LinearData, linear_data
 from pdalloc.allocation.solvers import cvxpy_milp, pyomo_milp
 from pdalloc.fleet import DECODE, PREFILL
-
-Row = tuple[dict[str, float], float]
-"""Coefficients by variable, and their least sum: rows are read as coefficients >= constant."""
 
 LABELS = ["prefill/p", "prefill/q", "decode/d"]
 
 
 @pytest.fixture
 def data(small: Any) -> LinearData:
-    """Two prefill types and a decode type; q's replicas share a queue; one cut; one limit."""
+    """Two prefill types and a decode type; q's replicas share a queue; one cut; one limit.
+
+    A replica of any pool may be lost, and p does not fit d.
+    """
     rows = [
         (PREFILL, "p", "a", 2, 3.0, 2.0, 1, 4.0),
         (PREFILL, "q", "b", 1, 5.0, 4.0, 0, math.inf),
@@ -29,12 +30,18 @@ def data(small: Any) -> LinearData:
     ]
     plain = linear_data(small.problem_of(rows, 8.0, {"a": 9}))
     cut = Cut(decode=np.array([0.0, 0.0, 5.0]), share=np.array([0.125, 0.25, 0.0]))
-    return replace(plain, cuts=(cut,), sizes={1: np.array([0.0, 0.25, 0.75])})
+    sizes = {1: np.array([0.0, 0.25, 0.75])}
+    return replace(plain, cuts=(cut,), sizes=sizes, redundancy=1, misfits=((0, 2),))
 
 
-def both(label: str, weight: float) -> dict[str, float]:
-    """A weight on a count is one on its owned and on its bought replicas."""
-    return {f"owned[{label}]": weight, f"bought[{label}]": weight}
+def losses(label: str, top: float, role: dict[str, float], share: float) -> dict[str, Row]:
+    """Of at most ``top`` replicas one may be lost: what is left of them, and what they cover."""
+    left, large = f"left_over[{label}]", f"is_large[{label}]"
+    return {
+        f"redundancy[{label}]": (role | {left: share}, COVERED),
+        f"left[{label}]": (both(label, 1.0) | {large: -1.0, left: -1.0}, 0.0),
+        f"large[{label}]": ({large: top - 1.0, left: -1.0}, 0.0),
+    }
 
 
 GOLDEN: dict[str, Row] = {
@@ -52,58 +59,32 @@ GOLDEN: dict[str, Row] = {
         both(LABELS[0], 0.125) | both(LABELS[1], 0.25) | {"is_above": 1.0, "is_below": 1.0},
         COVERED,
     ),
+    # 4 replicas of p serve all of the demand and 1 more is owned; of d 8 do
+    "used[prefill/p]": (both(LABELS[0], -1.0) | {"is_used[prefill/p]": 5.0}, 0.0),
+    "used[decode/d]": (both(LABELS[2], -1.0) | {"is_used[decode/d]": 8.0}, 0.0),
+    "compatible[p,d]": ({"is_used[prefill/p]": -1.0, "is_used[decode/d]": -1.0}, -1.0),
+    **losses(LABELS[0], 5.0, both(LABELS[1], 0.5), 0.25),
+    **losses(LABELS[1], 2.0, both(LABELS[0], 0.25), 0.5),
+    **losses(LABELS[2], 8.0, {}, 0.125),
 }
 
 
 def rows_in_pyomo(data: LinearData) -> dict[str, Row]:
-    from pyomo.environ import Constraint, value
-    from pyomo.repn import generate_standard_repn
-
     m = pyomo_milp.model(data)
     short = {m.is_above[0, 2].name: "is_above", m.is_below[0, 2].name: "is_below"}
     short |= {m.is_size["prefill/q", k].name: f"size{k}" for k in range(3)}
-    found = {}
-    for c in m.component_data_objects(Constraint):
-        repn = generate_standard_repn(c.body)
-        at_least = c.lower is not None
-        sign, bound = (1.0, c.lower) if at_least else (-1.0, c.upper)
-        terms = {
-            short.get(v.name, v.name): sign * w
-            for v, w in zip(repn.linear_vars, repn.linear_coefs, strict=True)
-            if w
-        }
-        name = c.name if c.parent_component().name not in ("above", "below", "coupled") else None
-        found[name or c.parent_component().name] = (terms, sign * (value(bound) - repn.constant))
-    return found
+    found = pyomo_rows(m, lambda name: short.get(name, name))
+    several = ("above", "below", "coupled")
+    return {next((s for s in several if name.startswith(s)), name): r for name, r in found.items()}
 
 
 def rows_in_cvxpy(data: LinearData) -> dict[str, Row]:
-    """Coefficients by finite differences, which are exact for affine expressions."""
-    problem, _ = cvxpy_milp.model(data)
-    names = {"owned": "owned[{}]", "bought": "bought[{}]", "is_size[prefill/q]": "size{}"}
-    for v in problem.variables():
-        v.save_value(np.zeros(v.shape))
-    found = {}
-    for c in problem.constraints:
-        left, right = c.args
+    def name_of(vector: str, k: int) -> str:
+        if vector in ("owned", "bought", "is_used", "is_large", "left_over"):
+            return f"{vector}[{LABELS[k]}]"
+        return f"size{k}" if vector == "is_size[prefill/q]" else vector
 
-        def margin(left: Any = left, right: Any = right) -> float:
-            return float(np.sum(left.value) - np.sum(right.value))
-
-        sign = -1.0 if type(c).__name__ == "Inequality" else 1.0  # cvxpy keeps left <= right
-        zero, terms = margin(), {}
-        for v in c.variables():
-            for k in range(v.size):
-                unit = np.zeros(v.size)
-                unit[k] = 1.0
-                v.save_value(unit.reshape(v.shape))
-                slope = sign * (margin() - zero)
-                v.save_value(np.zeros(v.shape))
-                which = LABELS[k] if v.name() in ("owned", "bought") else k
-                if abs(slope) > 1e-12:
-                    terms[names.get(v.name(), v.name()).format(which)] = slope
-        found[str(c.label)] = (terms, -sign * zero)
-    return found
+    return cvxpy_rows(cvxpy_milp.model(data)[0], name_of)
 
 
 @pytest.mark.parametrize("rows", [rows_in_pyomo, rows_in_cvxpy])

@@ -17,6 +17,8 @@ from pdalloc.allocation.solvers import solver_named
 from pdalloc.errors import InputError, UnsupportedError
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
 
+MILP = ("cvxpy", "cvxpy_scip", "pyomo", "pyomo_scip")
+
 
 def enumerated(small: Any, p: AllocationProblem) -> float:
     """Least cost over every fleet that passes the plain checks, each written out here."""
@@ -102,18 +104,20 @@ def test_all_conditions_at_once(small: Any, seed: int) -> None:
 
 
 def check(p: AllocationProblem, best: float) -> None:
-    answer = solver_named("exact").solve(p)
-    if math.isinf(best):
-        assert answer.status == "infeasible" and answer.cost is None
-        plain = solver_named("exact").solve(replace(p, redundancy=0, compatible=None))
-        assert ("without these conditions" in answer.reason) == (plain.cost is not None)
-        return
-    assert answer.status == "optimal" and answer.cost == answer.bound
-    assert answer.cost == pytest.approx(best, abs=1e-9)
-    assert certify(p, answer.fleet).certified
+    for name in ("exact", *MILP):
+        answer = solver_named(name).solve(p)
+        if math.isinf(best):
+            assert answer.status == "infeasible" and answer.cost is None
+            plain = solver_named("exact").solve(replace(p, redundancy=0, compatible=None))
+            assert ("without these conditions" in answer.reason) == (plain.cost is not None)
+            continue
+        assert answer.status == "optimal" and answer.bound is not None and answer.cost is not None
+        assert answer.bound == pytest.approx(best, abs=1e-6) and answer.bound <= answer.cost
+        assert answer.cost == pytest.approx(best, abs=1e-9)
+        assert certify(p, answer.fleet).certified
 
 
-@pytest.mark.parametrize("name", ["exact", "cvxpy", "pyomo"])
+@pytest.mark.parametrize("name", ["exact", "cvxpy", "pyomo_scip"])
 def test_headroom_is_a_larger_demand(small: Any, name: str) -> None:
     for seed in (0, 1, 2, 3):
         p = small.random_linear(seed)
@@ -148,11 +152,22 @@ def test_what_is_left_of_a_fleet() -> None:
     assert left[DECODE, "d"] == Fleet.of({(PREFILL, "p"): 1, (DECODE, "d"): 1})
 
 
-@pytest.mark.parametrize("name", ["cvxpy", "pyomo"])
-def test_other_backends_refuse_in_one_line(small: Any, name: str) -> None:
-    p = replace(small.random_linear(1), redundancy=1)
-    with pytest.raises(UnsupportedError, match="--solver exact"):
-        solver_named(name).solve(p)
+@pytest.mark.parametrize("name", MILP)
+def test_what_is_not_combined_is_refused_in_one_line(small: Any, name: str) -> None:
+    coupled = small.problem_on(small.two_type_system(1), {"ttft": 1.0, "tpot": 1.0})
+    with pytest.raises(UnsupportedError, match="leave one of them out") as caught:
+        solver_named(name).solve(replace(coupled, redundancy=1))
+    assert name in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_two_lost_of_a_pool_of_one_are_one(small: Any) -> None:
+    """min(f, n): a pool of one loses one, so three pools of one bear the loss of "two" of any."""
+    rows = [(PREFILL, f"p{i}", f"g{i}", 1, 1.0, 1.0, 0, 1.0) for i in range(3)]
+    rows.append((DECODE, "d", "d", 1, 1.0, 1.0, 0, math.inf))
+    p = replace(small.problem_of(rows, 2.0, {}), redundancy=2)
+    for name in ("exact", *MILP):
+        answer = solver_named(name).solve(p)
+        assert answer.cost == 3.0 + 4.0 and answer.fleet.count(DECODE, "d") == 4
 
 
 def test_the_exact_search_says_what_it_does_not_combine(small: Any) -> None:

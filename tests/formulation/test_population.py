@@ -1,4 +1,4 @@
-"""SLOs over all requests: closed-form conjugates, enumeration, a conic program, the laws."""
+"""SLOs over all requests: closed-form conjugates, enumeration, the laws."""
 
 from __future__ import annotations
 
@@ -149,30 +149,6 @@ def test_no_cheaper_counts_keep_the_closed_form(small: Any, kind: str, seed: int
     fleets = np.array(list(product(*(range(top + 1) for top in tops))), float)
     cheaper = fleets[fleets @ usd < cost * (1 - 1e-9)]
     assert not np.any(kept(cheaper, b.demand * (1 + 2e-3), law))
-
-
-def conic(b: Burdens, law: Any) -> float:
-    """The integer optimum for M/M/1 by SCIP: a = x/mu, quad_over_lin(n, n - a) - n per type."""
-    import importlib
-
-    cp: Any = importlib.import_module("cvxpy")
-    _, mu, _, usd, tau = law
-    n, a = cp.Variable(3, integer=True), cp.Variable(3, nonneg=True)
-    terms = [cp.quad_over_lin(n[i], n[i] - a[i]) - n[i] for i in range(3)]
-    rows = [cp.sum(cp.multiply(mu, a)) == b.demand, sum(terms) <= b.demand * tau, n >= 0]
-    problem = cp.Problem(cp.Minimize(usd @ n), rows)
-    params = {"limits/gap": 0.0, "numerics/feastol": 1e-9, "limits/time": 120.0}
-    problem.solve(solver="SCIP", scip_params=params)
-    return float(problem.value)
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_conic_program_agrees(small: Any, seed: int) -> None:
-    """The MISOCP rival, from the perspective form of x/(mu - x/n), has the same optimum."""
-    problem, b, law = by_hand(small, "mm1", seed)
-    found = cheapest_counts(b, linear_data(problem, b.rates[:, -1] / b.demand))
-    assert found is not None
-    assert float(law[3] @ found[0][:3]) == pytest.approx(conic(b, law), rel=1e-6)
 
 
 def on_laws(

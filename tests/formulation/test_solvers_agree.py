@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import math
+import sys
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -19,8 +19,9 @@ from pdalloc.errors import InputError, UnsupportedError
 from pdalloc.fleet import DECODE, PREFILL, ROLES
 from pdalloc.system import System
 
-EXACT = ("exact", "cvxpy", "pyomo")
-MILP = ("cvxpy", "pyomo")
+MILP = ("cvxpy", "cvxpy_scip", "pyomo", "pyomo_scip")
+EXACT = ("exact", *MILP)
+PACKAGES = dict(zip(MILP, ("highspy", "pyscipopt") * 2, strict=True))
 
 
 def solve(name: str, problem: AllocationProblem) -> Allocation:
@@ -212,17 +213,14 @@ def test_a_coupled_problem_that_rounds_do_not_settle_is_refused(
 def test_a_missing_package_is_named_in_one_line(
     small: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = builtins.__import__
-
-    def without(module: str, *args: Any, **kwargs: Any) -> Any:
-        if module.split(".")[0] == name:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return real(module, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UnsupportedError, match=f"pip install {name} highspy") as caught:
-        solve(name, small.random_linear(0))
-    assert "\n" not in str(caught.value)
+    language = name.split("_")[0]
+    for missing in (language, PACKAGES[name]):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, missing, None)
+            with pytest.raises(UnsupportedError, match=f"needs the package {missing}: ") as caught:
+                solve(name, small.random_linear(0))
+        assert str(caught.value).endswith(f"pip install {language} {PACKAGES[name]}")
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", EXACT)

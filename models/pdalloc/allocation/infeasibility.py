@@ -14,10 +14,16 @@ from pdalloc.slo.interface import Objective
 from pdalloc.slo.objective import milliseconds
 
 ROOM = 1.0 + 1e-9
+UNCONDITIONED = (
+    "no fleet within stock and limits keeps the SLOs with the replicas that may be lost and the "
+    "types that fit each other, though one does without these conditions; relax them"
+)
 
 
 def explain_infeasible(problem: AllocationProblem) -> str:
     """One line: the full link, the SLO that service time alone breaks, or the missing stock."""
+    if problem.conditioned and _plain_works(problem):
+        return UNCONDITIONED
     paths, full = _idle_paths(problem)
     if not paths:
         return full or "a role has no replica type that may serve it; add a replica type"
@@ -31,6 +37,12 @@ def explain_infeasible(problem: AllocationProblem) -> str:
     if all(problem.capacity.slack(p, d) <= 0 for p, d in paths):
         return "each SLO can be met, but no pair of replica types meets all of them at once"
     return _shortage_sentence(problem)
+
+
+def _plain_works(problem: AllocationProblem) -> bool:
+    from pdalloc.allocation.solvers.exact import SOLVER
+
+    return SOLVER.solve(replace(problem, redundancy=0, compatible=None)).cost is not None
 
 
 def _idle_paths(problem: AllocationProblem) -> tuple[list[tuple[PrefillState, DecodeState]], str]:

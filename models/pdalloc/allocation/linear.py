@@ -7,6 +7,18 @@ Integer n = (owned replicas used) + (bought ones b), only the latter cost:
           \texttt{stock[gpu]}: \sum_{g(i) = gpu} k_i n_i \le stock_{gpu}, \quad
           \texttt{limit[role/type]}: n_i \le most_i .
 
+Beside types that do not fit each other, and with f replicas of any one pool lost,
+
+.. math:: \texttt{used[role/type]}: n_i \le top_i u_i, \quad
+          \texttt{compatible[p,d]}: u_p + u_d \le 1, \quad
+          \texttt{left[role/type]}: l_i \le n_i - f w_i, \quad
+          \texttt{large[role/type]}: l_i \le (top_i - f) w_i,
+
+          \texttt{redundancy[role/type]}: \sum_{j \ne i} \kappa_j n_j / \lambda +
+          \kappa_i l_i / \lambda \ge 1,
+
+with u and w binary: what is left of a pool, l = max(n - f, 0), needs w to be more than nothing.
+
 The arrays run over the options, prefill first. When an SLO spans both stages the rates kappa
 are upper bounds and :mod:`pdalloc.allocation.rounds` adds cuts.
 """
@@ -39,6 +51,13 @@ HIGHS_OPTIONS: Mapping[str, float] = {
     "dual_feasibility_tolerance": 1e-10,
 }
 """HiGHS's default gap, 1e-4, exceeds the step between the costs of fleets."""
+SCIP_OPTIONS: Mapping[str, float] = {
+    "limits/gap": 0.0,
+    "limits/absgap": 0.0,
+    "numerics/feastol": 1e-9,
+    "numerics/dualfeastol": 1e-9,
+}
+"""SCIP's default tolerance, 1e-6, lets fleets break an SLO by 1e-5."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +78,8 @@ class LinearData:
     ``share`` of the demand per replica; ``usd`` per bought replica and hour; ``gpus`` per
     replica; ``owned`` and ``most`` replicas; at most ``ceiling`` replicas are bought. ``sizes``:
     shares of the demand that pools of 0, 1, ... replicas admit, by option, where replicas share
-    a queue; their ``share`` is not used.
+    a queue; their ``share`` is not used. ``redundancy`` replicas of any one pool may be lost;
+    ``misfits`` are (prefill, decode) indices of types that do not fit each other.
     """
 
     options: tuple[Option, ...]
@@ -72,6 +92,23 @@ class LinearData:
     stock: Mapping[str, int]
     cuts: tuple[Cut, ...] = ()
     sizes: Mapping[int, Array] = field(default_factory=dict)
+    redundancy: int = 0
+    misfits: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def top(self) -> Array:
+        """The most replicas of each option that are looked at; (n,)."""
+        return self.owned + self.ceiling
+
+    @property
+    def picky(self) -> list[int]:
+        """Indices of the options that do not fit some other."""
+        return sorted({i for pair in self.misfits for i in pair})
+
+    @property
+    def at_risk(self) -> list[int]:
+        """Indices of the options that may lose replicas; none without redundancy."""
+        return list(range(len(self.options))) if self.redundancy else []
 
     @property
     def labels(self) -> list[str]:
@@ -98,6 +135,12 @@ class LinearData:
     def limited(self) -> list[int]:
         """Indices of the options with a limit."""
         return [i for i, most in enumerate(self.most) if math.isfinite(most)]
+
+    def surplus(self, role: Role, counts: Array) -> float:
+        """Share of the demand that ``counts`` (n,) cover beyond it when the worst pool loses."""
+        i = self.members(role)
+        lost = self.share[i] * np.minimum(counts[i], self.redundancy)
+        return float(self.share[i] @ counts[i] - lost.max(initial=0.0)) - COVERED
 
     def only(self, role: Role, values: Array) -> Array:
         """``values`` (n,) with zeros outside ``role``."""
@@ -136,8 +179,9 @@ def linear_data(problem: AllocationProblem, share: Array | None = None) -> Linea
     if share is None:
         share = np.array([problem.rate(o) for o in options], float) / problem.demand
     share = useful(share)
-    # More replicas than cover the demand alone are idle, unless they speed up the other stage.
-    room = 4.0 if problem.capacity.coupled else 1.0
+    # More replicas than cover the demand alone, some of them lost, are idle, unless they speed up
+    # the other stage.
+    room, spare = 4.0 if problem.capacity.coupled else 1.0, problem.redundancy
     return LinearData(
         options,
         share,
@@ -145,8 +189,25 @@ def linear_data(problem: AllocationProblem, share: Array | None = None) -> Linea
         gpus=np.array([o.gpus for o in options], float),
         owned=np.array([o.owned for o in options], float),
         most=np.array([o.most for o in options], float),
-        ceiling=np.array([room * math.ceil(1.0 / s) if s > 0 else 0.0 for s in share]),
+        ceiling=np.array([room * math.ceil(1.0 / s) + spare if s > 0 else 0.0 for s in share]),
         stock={g: n for g, n in problem.stock.items() if any(o.gpu == g for o in options)},
+        redundancy=problem.redundancy,
+        misfits=_misfits(problem, options),
+    )
+
+
+def _misfits(
+    problem: AllocationProblem, options: tuple[Option, ...]
+) -> tuple[tuple[int, int], ...]:
+    """(prefill, decode) indices of ``options`` that do not fit each other."""
+    fitting = problem.compatible
+    if fitting is None:
+        return ()
+    return tuple(
+        (i, j)
+        for i, o in enumerate(options)
+        for j, other in enumerate(options)
+        if (o.role, other.role) == ROLES and (o.replica_type, other.replica_type) not in fitting
     )
 
 

@@ -24,6 +24,7 @@ an SLO that the fleet kept.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,6 +47,17 @@ Minimise = Callable[[LinearData], tuple[Array, float] | None]
 """A backend: (counts (n,), proven lower bound in USD/hour), or None when infeasible."""
 
 
+def require(solver: str, *packages: str) -> None:
+    """Raise UnsupportedError, in one line, unless ``packages`` can be imported."""
+    for package in packages:
+        try:
+            importlib.import_module(package)
+        except ImportError:
+            raise UnsupportedError(
+                f"solver {solver!r} needs the package {package}: pip install {' '.join(packages)}"
+            ) from None
+
+
 def solve_in_rounds(problem: AllocationProblem, solver: str, minimise: Minimise) -> Allocation:
     """The cheapest fleet, certified; ``minimise`` solves one MILP.
 
@@ -54,9 +66,10 @@ def solve_in_rounds(problem: AllocationProblem, solver: str, minimise: Minimise)
     than a MILP solver's tolerance.
     """
     problem = problem.with_headroom()
-    if problem.conditioned:
+    if problem.conditioned and not problem.capacity.linear:
         raise UnsupportedError(
-            f"solver {solver!r} knows neither redundancy nor compatible types; use --solver exact"
+            f"solver {solver!r} knows redundancy and compatible types for dispatch: random and "
+            "SLOs of one stage each; leave one of them out"
         )
     if problem.slo_scope == "population":
         raise UnsupportedError(
@@ -174,6 +187,8 @@ def _trimmed(problem: AllocationProblem, data: LinearData, counts: Array) -> Arr
     With coupled stages only prefill is trimmed: an idle decode replica speeds up the others.
     """
     counts = counts.copy()
+    if data.redundancy:
+        return _without_idle(data, counts)
     if any(problem.capacity.pooled(role) for role in ROLES):
         return counts
     shares = [_prefill_shares(problem, data, counts)]
@@ -184,4 +199,16 @@ def _trimmed(problem: AllocationProblem, data: LinearData, counts: Array) -> Arr
             surplus = float(share @ counts) - COVERED
             idle = math.floor(surplus / share[i]) if share[i] > 0 else counts[i]
             counts[i] -= min(counts[i], max(idle, 0))
+    return counts
+
+
+def _without_idle(data: LinearData, counts: Array) -> Array:
+    """``counts`` without replicas that are missed by nobody, whatever pool loses some."""
+    for i in sorted(range(len(counts)), key=lambda i: -data.gpus[i]):
+        role = data.options[i].role
+        while counts[i] > 0.0:
+            counts[i] -= 1.0
+            if data.surplus(role, counts) < 0.0:
+                counts[i] += 1.0
+                break
     return counts

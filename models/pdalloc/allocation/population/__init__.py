@@ -1,7 +1,11 @@
 """SLOs over all requests of a class: fast pools may make up for slow ones."""
 
 from pdalloc.allocation.population.burden import Burdens, below, burdens
-from pdalloc.allocation.population.search import cheapest_counts, solve_population
+from pdalloc.allocation.population.search import (
+    cheapest_counts,
+    explain_population,
+    solve_population,
+)
 from pdalloc.allocation.population.split import Split, best_split
 from pdalloc.allocation.population.verdict import (
     certify_population,
@@ -18,6 +22,7 @@ __all__ = [
     "certify_population",
     "cheapest_counts",
     "population_traffic",
+    "explain_population",
     "population_values",
     "solve_population",
 ]

@@ -7,7 +7,7 @@ States and values at a load are worked out once for all problems that share a sy
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,13 @@ def _burden(
         return float(memory[load])
 
     return value
+
+
+def delay_parts(
+    capacity: Capacity, role: Role, slos: Iterable[tuple[Objective, int]]
+) -> list[Callable[[Any], float]]:
+    """D of a state of ``role``, by SLO (given with the index of its class): its part of each."""
+    return [_part(capacity, on_one_latency(slo), index, role) for slo, index in slos]
 
 
 def on_one_latency(slo: Objective) -> Slo:

@@ -117,6 +117,12 @@ def _answer(
     return Allocation(status, solver, fleet, cost, min(bound, cost), details=details)
 
 
+def explain_population(problem: AllocationProblem) -> str:
+    """Why no fleet keeps the SLOs over all requests, in one line."""
+    b = burdens(problem)
+    return _floor(b, [slo.title for slo in problem.capacity.slos]) or _shortage(b)
+
+
 def _floor(b: Burdens, names: list[str]) -> str:
     """The SLO that idle replicas of the best types break already, in words; "" for none."""
     for k, name in enumerate(names):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pdalloc.allocation.covers import MOST_REPLICAS, SHORTFALL, covers
 from pdalloc.allocation.infeasibility import explain_infeasible
@@ -37,10 +37,6 @@ COST_STEP = 1e-9
 """Costs closer than this (USD/hour) are ties."""
 FEW = 4
 """Types per role up to which each role's own covers are tried before tables are made."""
-UNCONDITIONED = (
-    "no fleet within stock and limits keeps the SLOs with the replicas that may be lost and the "
-    "types that fit each other, though one does without these conditions; relax them"
-)
 MOST_DECODE_FLEETS = 20_000
 """Decode fleets looked at before the search gives up (and says so)."""
 MOST_PREFILL_FLEETS = 20_000
@@ -141,8 +137,7 @@ class ExactSearch:
         if found is not None and found[1].settled:
             t, proof = found
             if proof.counts is None:
-                why = UNCONDITIONED if problem.conditioned and _plain_works(problem) else ""
-                return infeasible(self.name, why or explain_infeasible(problem))
+                return infeasible(self.name, explain_infeasible(problem))
             fleet = t.fleet(proof.counts)
         if fleet is None and linear and not problem.conditioned:
             fleet = _by_highs(problem)
@@ -199,11 +194,6 @@ class ExactSearch:
             pairs = [*zip(prefills, prefill, strict=True), *zip(decodes, decode, strict=True)]
             fleet = Fleet.of({(o.role, o.replica_type): n for o, n in pairs})
             best.offer(problem.cost(fleet), sum(problem.gpus(fleet).values()), fleet)
-
-
-def _plain_works(problem: AllocationProblem) -> bool:
-    plain = replace(problem, redundancy=0, compatible=None)
-    return SOLVER.solve(plain).cost is not None
 
 
 def _apart(problem: AllocationProblem) -> Fleet | None:
