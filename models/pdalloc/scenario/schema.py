@@ -47,6 +47,11 @@ class TrafficSpec(Spec):
     )
     output: Quantity | list[Quantity] | None = Field(None, description="as prompt")
     prefix_hit_rate: Number = Field(0.0, description="share of each prompt already cached, 0..1")
+    buckets: Quantity | None = Field(
+        None,
+        description='prompt-length edges, e.g. "2048 8192 tokens": a class per bucket, named '
+        "name[<=2048]; needs pools other than shared, and the SLOs hold in every bucket",
+    )
     slo: dict[str, dict[str, Quantity]] = Field(
         default_factory=dict,
         description='metric -> statistic -> bound, e.g. {ttft: {mean: "2 s", p99: "4 s"}}',
@@ -150,6 +155,11 @@ class ScenarioSpec(Spec):
     headroom: Number = Field(0.0, description="share of the demand to be served beside it: 0.2")
     redundancy: Count = Field(
         0, description="replicas of any one pool that may be lost while the SLOs are kept"
+    )
+    pools: Literal["shared", "dedicated"] | list[list[str]] = Field(
+        "shared",
+        description="shared: every pool serves the common mix; dedicated: each class (or bucket) "
+        "has pools of its own; or groups that share pools, e.g. [[chat, code], [batch]]",
     )
     network: NetworkSpec = NetworkSpec()
     dispatch: DispatchName | dict[RoleName, DispatchName] = "random"
