@@ -59,6 +59,15 @@ def with_parts(shared: Scenario, spec: ScenarioSpec) -> Scenario:
     return replace(shared, parts=tuple(_part(shared, group, classes, buckets) for group in groups))
 
 
+def check_shared(scenario: Scenario) -> None:
+    """Raise UnsupportedError for a question with pools per class, outside of its own answer."""
+    if scenario.parts:
+        raise UnsupportedError(
+            "pools: this scenario gives classes pools of their own, which only pdalloc plan "
+            "answers; ask about one class, or set pools: shared and leave buckets out"
+        )
+
+
 def fitting(system: System) -> System:
     """``system`` without the decode role of types whose KV memory is too small for a request."""
     points = [c.points() for c in system.workload.classes]
