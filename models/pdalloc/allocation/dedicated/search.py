@@ -26,7 +26,7 @@ from pdalloc.fleet import Fleet
 
 MOST_ORDERS = 24
 """Orders of the parts in which the stock is divided greedily."""
-LENGTHS = (16, 64, 256)
+LENGTHS = (4, 16, 64, 256)
 """Fleets listed of each part, in turn, until the proof is done."""
 MOST_SUMS = 200_000
 """Partial divisions looked at before a search of the lists is given up."""
