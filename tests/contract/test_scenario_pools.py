@@ -13,7 +13,11 @@ from pdalloc.scenario.pools import check_shared, fitting, together
 
 
 def traffic(name: str = "chat", **keys: Any) -> dict[str, Any]:
-    block = {"name": name, "rate": "7 req/s", "prompt": ["500 tokens", "1500 tokens"]}
+    block: dict[str, Any] = {
+        "name": name,
+        "rate": "7 req/s",
+        "prompt": ["500 tokens", "1500 tokens"],
+    }
     block |= {"output": "10 tokens", "slo": {"ttft": {"mean": "1 s"}, "tpot": {"p90": "1 s"}}}
     return block | keys
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pdalloc.allocation.dedicated import DedicatedProblem, solve_dedicated
+from pdalloc.allocation.dedicated import DedicatedAllocation, DedicatedProblem, solve_dedicated
 from pdalloc.allocation.dedicated.prices import best_prices, priced
 from pdalloc.allocation.dedicated.search import APART, PRICES, _by_prices
 from pdalloc.allocation.problem import AllocationProblem
@@ -77,7 +77,7 @@ def random_parts(small: Any, seed: int, parts: int = 2, types: int = 2) -> Dedic
     return DedicatedProblem.of(problems["class0"], problems)
 
 
-def check(problem: DedicatedProblem, found: Any, expected: float | None) -> None:
+def check(problem: DedicatedProblem, found: DedicatedAllocation, expected: float | None) -> None:
     """``found`` is proven at the cost of enumeration, and keeps what it must keep."""
     if expected is None:
         assert found.status == "infeasible"
@@ -89,6 +89,12 @@ def check(problem: DedicatedProblem, found: Any, expected: float | None) -> None
     assert problem.violations(found.fleets) == []
     for part, fleet in zip(problem.parts, found.fleets, strict=True):
         assert part.problem.capacity.route(fleet, part.problem.demand) is not None
+
+
+def between(found: DedicatedAllocation, expected: float) -> None:
+    """The least cost lies between the proven bound and the cost found."""
+    assert found.bound is not None and found.cost is not None
+    assert found.bound <= expected + STEP <= found.cost + 2 * STEP
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -318,7 +324,7 @@ def test_a_program_stopped_by_the_clock_is_feasible_at_best(small, monkeypatch) 
         if expected is None:
             assert found.status == "infeasible"
         else:
-            assert found.bound <= expected + STEP <= found.cost + 2 * STEP
+            between(found, expected)
 
 
 def test_lists_that_are_cut_off_leave_a_proven_bound(small, monkeypatch) -> None:
@@ -336,5 +342,5 @@ def test_lists_that_are_cut_off_leave_a_proven_bound(small, monkeypatch) -> None
         expected = cheapest_division(problem)
         assert (expected is None) == (found.cost is None)
         if expected is not None:
-            assert found.bound <= expected + STEP <= found.cost + 2 * STEP
+            between(found, expected)
             assert found.gap >= 0.0

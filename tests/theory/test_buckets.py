@@ -34,7 +34,7 @@ def test_shares_sum_to_one_and_the_mixture_of_the_buckets_is_the_class(seed):
     shares = np.array([p.rate / c.rate for p in parts])
     assert shares.sum() == pytest.approx(1.0, rel=1e-14)
     # law of total probability: sum over buckets of share x conditional weight, point by point
-    points = {}
+    points: dict[tuple[float, float], float] = {}
     for share, part in zip(shares, parts, strict=True):
         law = part.lengths
         for p, o, w in zip(law.prompt, law.output, law.weight, strict=True):

@@ -8,8 +8,9 @@ n_{q,i} replicas of option i for part q, b_i of them bought:
           \texttt{stock[gpu]}: \sum_{q,\, g(i) = gpu} k_i n_{q,i} \le stock_{gpu}, \quad
           \texttt{limit[role/type]}: \sum_q n_{q,i} \le most_i .
 
-HiGHS keeps rows to a tolerance only, so the rates are taken a little smaller and a little larger
-(LEEWAY), as in :mod:`pdalloc.allocation.solvers.exact`.
+HiGHS keeps rows to an absolute tolerance of 1e-6 only. Demand rows are in hundredths of the
+demand, and the rates are taken once a little smaller and once a little larger (LEEWAY), as in
+:mod:`pdalloc.allocation.solvers.exact`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,15 @@ import numpy as np
 
 from pdalloc.allocation.covers import SHORTFALL
 from pdalloc.allocation.dedicated.problem import DedicatedAllocation, DedicatedProblem
-from pdalloc.allocation.linear import COVERED, LEEWAY, Array, linear_data
+from pdalloc.allocation.linear import COVERED, Array, linear_data
+from pdalloc.allocation.linear import LEEWAY as WHOLE_LEEWAY
 from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.fleet import ROLES, Fleet
 
+SCALE = 100.0
+"""Demand rows ask for so many units: HiGHS's tolerance is that much smaller a share of them."""
+LEEWAY = WHOLE_LEEWAY / SCALE
+"""Relative change of the rates that outweighs HiGHS's tolerance."""
 SECONDS = 60.0
 """Time that HiGHS has for each of its two programs."""
 METHOD = "one integer program over all parts (HiGHS, gap 0)"
@@ -85,9 +91,9 @@ def _by_highs(problem: DedicatedProblem, leeway: float) -> _Found:
     for q, share in enumerate(shares):
         for role in ROLES:
             row = np.zeros((len(parts), n))
-            row[q] = (1.0 + leeway) * share * [o.role == role for o in options]
+            row[q] = SCALE * (1.0 + leeway) * share * [o.role == role for o in options]
             rows.append(np.concatenate([row.ravel(), np.zeros(n)]))
-            low.append(COVERED)
+            low.append(SCALE * COVERED)
             high.append(math.inf)
     for i, o in enumerate(options):
         bought = np.concatenate([each[i], -np.eye(n)[i]])

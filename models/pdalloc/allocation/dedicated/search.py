@@ -21,7 +21,7 @@ from pdalloc.allocation.dedicated.prices import SUM_ERROR, Priced, best_prices, 
 from pdalloc.allocation.dedicated.problem import NOTHING, DedicatedAllocation, DedicatedProblem
 from pdalloc.allocation.problem import COST_DIGITS, Allocation, AllocationProblem, Status
 from pdalloc.allocation.solvers.exact import COST_STEP, SOLVER
-from pdalloc.errors import UnsupportedError
+from pdalloc.errors import UnsupportedError, located
 from pdalloc.fleet import Fleet
 
 MOST_ORDERS = 24
@@ -41,7 +41,10 @@ def solve_dedicated(problem: DedicatedProblem) -> DedicatedAllocation:
     solver raises for a part.
     """
     problem = problem.with_headroom()
-    alone = [SOLVER.solve(part.problem) for part in problem.parts]
+    alone = []
+    for part in problem.parts:
+        with located(f"pools of {part.name}"):
+            alone.append(SOLVER.solve(part.problem))
     reasons = [
         f"{part.name}: {a.reason}"
         for part, a in zip(problem.parts, alone, strict=True)
