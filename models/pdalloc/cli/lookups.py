@@ -21,7 +21,8 @@ def check(scenario: ScenarioArg, variant: VariantOpt = None, set_: SetOpt = None
         types = ", ".join(loaded.system.replica_types)
         typer.echo(
             f"{scenario}{f' variant {name}' if name else ''}: ok "
-            f"({loaded.demand:.4g} req/s, {len(loaded.slos)} SLOs, replica types {types})"
+            f"({loaded.demand:.4g} req/s, {len(loaded.slos)} SLOs, replica types {types}"
+            f"{'; pools for ' if loaded.parts else ''}{' | '.join(p.title for p in loaded.parts)})"
         )
 
 
@@ -40,7 +41,10 @@ def catalog(
 
 def schema(
     what: Annotated[
-        str, typer.Argument(help="scenario, answer, simulation, compare, frontier or explain")
+        str,
+        typer.Argument(
+            help="scenario, answer, dedicated, simulation, compare, frontier or explain"
+        ),
     ] = "scenario",
 ) -> None:
     """Print the JSON Schema of scenario files, or of what a command answers."""
@@ -50,6 +54,7 @@ def schema(
 
     from pdalloc.planning.answer import Answer
     from pdalloc.planning.compare import CompareAnswer
+    from pdalloc.planning.dedicated_answer import DedicatedAnswer
     from pdalloc.planning.explain_answer import ExplainAnswer
     from pdalloc.planning.frontier_answer import FrontierAnswer
     from pdalloc.planning.simulation_answer import SimulationAnswer
@@ -58,6 +63,7 @@ def schema(
     models: dict[str, type[BaseModel]] = {
         "scenario": ScenarioSpec,
         "answer": Answer,
+        "dedicated": DedicatedAnswer,
         "simulation": SimulationAnswer,
         "compare": CompareAnswer,
         "frontier": FrontierAnswer,

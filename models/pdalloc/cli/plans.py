@@ -55,6 +55,12 @@ def plan(
 
     check_outputs(json, out)
     loaded = load(scenario, variant, set_, owned)
+    if loaded.parts:
+        from pdalloc.cli.dedicated import deliver_dedicated
+
+        effort = Effort(requests, replications)
+        deliver_dedicated(loaded, solver, alternatives, validate, repair, effort, seed, json, out)
+        return
     with bar("simulating", enabled=validate or repair) as progress:
         answer = make_plan(
             loaded,

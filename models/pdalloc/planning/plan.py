@@ -15,6 +15,7 @@ from pdalloc.planning.effort import SEED, Effort
 from pdalloc.planning.repair import repaired
 from pdalloc.planning.validated import Progress, validated
 from pdalloc.scenario import Scenario
+from pdalloc.scenario.pools import check_shared
 
 AGAIN = (0.005, 0.01, 0.02, 0.04, 0.08)
 """Relative growth of demand that is planned for where a fleet falls short of its own."""
@@ -110,7 +111,8 @@ def evaluate(
 
 
 def check_apart(scenario: Scenario) -> None:
-    """Raise UnsupportedError for co-located serving."""
+    """Raise UnsupportedError for co-located serving, and for pools per class."""
+    check_shared(scenario)
     if scenario.options.colocated is not None:
         raise UnsupportedError(
             "simulation.colocated: no formula knows co-located serving; use pdalloc simulate"

@@ -23,6 +23,7 @@ from pdalloc.planning.simulation_answer import (
 )
 from pdalloc.records import RequestLog
 from pdalloc.scenario import Scenario
+from pdalloc.scenario.pools import check_shared
 from pdalloc.simulation.attainment import Bound
 from pdalloc.simulation.statistics import Run, steady
 from pdalloc.simulation.summary import (
@@ -68,6 +69,7 @@ def simulate(
     is ``fast`` or ``reference``. Raises InputError for a fleet or options that do not fit, and
     for so few requests that they have no steady part.
     """
+    check_shared(scenario)
     if isinstance(fleet, str):
         together = scenario.options.colocated is not None
         parse = parse_both_roles if together else parse_fleet

@@ -51,7 +51,7 @@ def write_outputs(scenario: Scenario, answer: Answer, out: Path) -> None:
     contents = {ANSWER: (answer.to_json() + "\n").encode()}
     stale = [f"{name}.{kind}" for name in FIGURES for kind in KINDS]
     if answer.margin is not None:
-        contents |= _figures(scenario, answer)
+        contents |= figure_files(scenario, answer)
     _make_folder(out)
     _replace({out / name: content for name, content in contents.items()})
     for name in set(stale) - set(contents):
@@ -97,7 +97,7 @@ def _make_folder(out: Path) -> None:
         raise InputError(f"{out}: cannot make this folder: {_reason(error)}") from None
 
 
-def _figures(scenario: Scenario, answer: Answer) -> dict[str, bytes]:
+def figure_files(scenario: Scenario, answer: Answer) -> dict[str, bytes]:
     """File name -> contents of both figures in both formats."""
     from pdalloc.planning import sweeps
     from pdalloc.report.figures import cost_against_demand, latency_against_demand

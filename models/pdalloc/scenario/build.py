@@ -22,6 +22,7 @@ from pdalloc.scenario.arrivals import build_arrivals
 from pdalloc.scenario.loader import UniqueKeyLoader
 from pdalloc.scenario.messages import validated
 from pdalloc.scenario.overrides import parse_assignment, with_overrides
+from pdalloc.scenario.pools import divided, with_parts
 from pdalloc.scenario.replicas import build_replica_type
 from pdalloc.scenario.schema import ScenarioSpec, TrafficSpec
 from pdalloc.scenario.simulation import build_link, build_options
@@ -46,6 +47,8 @@ class Scenario:
     must be met: those on one latency first, then the joint ones; ``best_effort`` binds nothing.
     ``headroom``, ``redundancy``, ``compatible`` and ``slo_scope`` as in
     :class:`~pdalloc.allocation.problem.AllocationProblem`.
+    ``parts``: the same question about each group of classes with pools of its own; none where
+    all share them (:mod:`pdalloc.scenario.pools`).
     """
 
     name: str
@@ -62,6 +65,7 @@ class Scenario:
     compatible: frozenset[tuple[str, str]] | None = None
     slo_scope: SloScope = "pool"
     best_effort: tuple[BestEffort, ...] = ()
+    parts: tuple[Scenario, ...] = ()
 
     @property
     def demand(self) -> float:
@@ -197,13 +201,15 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         spec.first_token,
     )
     _check_limits(spec)
-    _check_memory(types, classes)
+    apart = divided(spec)
+    if not apart:
+        _check_memory(types, classes)
     limits: dict[tuple[Role, str], int] = {
         (role, t.name): most
         for t, r in zip(types, spec.replicas, strict=True)
         for role, most in r.limits.items()
     }
-    return Scenario(
+    shared = Scenario(
         spec.name,
         spec.title or spec.name,
         variant,
@@ -218,6 +224,7 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         compatible=_compatible(spec, types),
         best_effort=build_best_effort(spec.traffic),
     )
+    return with_parts(shared, spec) if apart else shared
 
 
 def _compatible(

@@ -47,6 +47,11 @@ class TrafficSpec(Spec):
     )
     output: Quantity | list[Quantity] | None = Field(None, description="as prompt")
     prefix_hit_rate: Number = Field(0.0, description="share of each prompt already cached, 0..1")
+    buckets: Quantity | None = Field(
+        None,
+        description='prompt-length edges, e.g. "2048 8192 tokens": a class per bucket, named '
+        "name[<=2048]; needs pools other than shared, and the SLOs hold in every bucket",
+    )
     slo: dict[str, dict[str, Quantity]] = Field(
         default_factory=dict,
         description='metric -> statistic -> bound, e.g. {ttft: {mean: "2 s", p99: "4 s"}}',
@@ -160,6 +165,11 @@ class ScenarioSpec(Spec):
         None,
         description="which prefill types fit which decode types: equal_gpus (as many GPUs per "
         "replica, e.g. equal TP) or pairs [[prefill, decode], ...]; left out: all do",
+    )
+    pools: Literal["shared", "dedicated"] | list[list[str]] = Field(
+        "shared",
+        description="shared: every pool serves the common mix; dedicated: each class (or bucket) "
+        "has pools of its own; or groups that share pools, e.g. [[chat, code], [batch]]",
     )
     network: NetworkSpec = NetworkSpec()
     dispatch: DispatchName | dict[RoleName, DispatchName] = "random"
