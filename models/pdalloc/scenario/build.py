@@ -24,10 +24,11 @@ from pdalloc.scenario.overrides import parse_assignment, with_overrides
 from pdalloc.scenario.replicas import build_replica_type
 from pdalloc.scenario.schema import ScenarioSpec, TrafficSpec
 from pdalloc.scenario.simulation import build_link, build_options
-from pdalloc.scenario.slos import build_best_effort, build_slos
+from pdalloc.scenario.slos import build_best_effort, build_shed, build_slos
 from pdalloc.simulation.options import PLAIN, SimulationOptions
 from pdalloc.slo.interface import Objective
 from pdalloc.slo.joint import BestEffort
+from pdalloc.slo.shed import Shed
 from pdalloc.system import ReplicaType, System
 from pdalloc.units import parse_quantity
 from pdalloc.workload.lengths import LengthLaw, fixed, independent
@@ -43,6 +44,7 @@ class Scenario:
     ``limits`` holds the most replicas per (role, replica type); ``stock`` GPUs by name;
     ``owned`` replicas cost nothing. ``options`` are what a simulation knows beside. ``slos``
     must be met: those on one latency first, then the joint ones; ``best_effort`` binds nothing.
+    ``shed``: classes of which not all need be served.
     ``headroom`` and ``redundancy`` as in :class:`~pdalloc.allocation.problem.AllocationProblem`.
     """
 
@@ -58,6 +60,7 @@ class Scenario:
     headroom: float = 0.0
     redundancy: int = 0
     best_effort: tuple[BestEffort, ...] = ()
+    shed: tuple[Shed, ...] = ()
 
     @property
     def demand(self) -> float:
@@ -209,6 +212,7 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         headroom=spec.headroom,
         redundancy=spec.redundancy,
         best_effort=build_best_effort(spec.traffic),
+        shed=build_shed(spec.traffic),
     )
 
 
