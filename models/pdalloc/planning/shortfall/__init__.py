@@ -2,10 +2,20 @@
 
 from pdalloc.planning.shortfall.outcome import (
     Outcome,
+    as_served,
     least_total_of,
     priced_plan,
     refuse_shed,
+    unpriced,
 )
 from pdalloc.planning.shortfall.served import served
 
-__all__ = ["Outcome", "least_total_of", "priced_plan", "refuse_shed", "served"]
+__all__ = [
+    "Outcome",
+    "as_served",
+    "least_total_of",
+    "priced_plan",
+    "refuse_shed",
+    "served",
+    "unpriced",
+]

@@ -22,6 +22,7 @@ from pdalloc.planning.shortfall.shedding import TOLERANCE, Least, LeastTotal, Pr
 from pdalloc.scenario import Scenario
 
 Solve = Callable[[AllocationProblem], Allocation]
+UNPRICED = "costs are of fleets alone; pdalloc plan weighs the prices of late requests, too"
 KEPT_SCV = (
     "{name}: what is served is taken to come as irregularly as all of it (arrival SCV {scv:.3g}); "
     "requests shed at random leave gaps a little nearer to Poisson"
@@ -40,7 +41,7 @@ class Outcome:
     problem: AllocationProblem
     allocation: Allocation
     point: Point
-    bound: float
+    bound: float | None
 
     def completed(self, answer: Answer) -> Answer:
         """``answer``, for the served part, with the shortfall and the total."""
@@ -66,7 +67,7 @@ class Outcome:
             shed_usd_per_hour=shed if works else None,
             lateness_usd_per_hour=late if works else None,
             total_usd_per_hour=total,
-            bound_usd_per_hour=self.bound if works and self.bound > -math.inf else None,
+            bound_usd_per_hour=self.bound if works else None,
         )
         extra = self._caveats(rows) if works else []
         answer = answer.model_copy(
@@ -175,7 +176,22 @@ def _outcome(scenario: Scenario, price: Callable[[Point], Priced]) -> Outcome:
             details["served_rates_solved"] = float(found.solved)
         status: Status = "optimal" if proven else "feasible"
         allocation = replace(allocation, status=status, bound=None, details=details)
-    return Outcome(scenario, question, question.problem(), allocation, found.point, found.bound)
+    bound = None if allocation.solver == "evaluate" else found.bound
+    return Outcome(scenario, question, question.problem(), allocation, found.point, bound)
+
+
+def as_served(scenario: Scenario, answer: Answer) -> Scenario:
+    """``scenario`` with what ``answer`` serves of it; as it is where that is nothing."""
+    rows = answer.shortfall.shed if answer.shortfall else []
+    if not rows:
+        return scenario
+    pairs = zip(Offer(scenario).most, rows, strict=True)
+    return served(scenario, tuple(rate - row.requests_per_s for rate, row in pairs)) or scenario
+
+
+def unpriced(scenario: Scenario) -> list[str]:
+    """What to say where costs are of fleets alone, though late requests have a price."""
+    return [UNPRICED] if driving(scenario) else []
 
 
 def refuse_shed(scenario: Scenario, command: str) -> None:
