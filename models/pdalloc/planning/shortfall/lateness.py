@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 from pdalloc.allocation.certify import certify, resource_violations
 from pdalloc.allocation.covers import Counts, covers
 from pdalloc.allocation.problem import COST_DIGITS, Allocation, AllocationProblem, Option
-from pdalloc.attainment import on_path
 from pdalloc.errors import UnstableError
 from pdalloc.fleet import DECODE, PREFILL, Fleet, Role
 from pdalloc.planning.promises import predicted_lateness
-from pdalloc.prediction import Prediction, PrefillState
+from pdalloc.planning.shortfall.idle import IdleDecode
+from pdalloc.prediction import Prediction
 from pdalloc.scenario import Scenario
 from pdalloc.simulation.attainment import PER_REQUEST
 from pdalloc.slo.joint import BestEffort
@@ -30,8 +30,6 @@ MOST_FLEETS = 3_000
 """Fleets predicted before the search stops and states its bound."""
 MOST_PAIRS = 200_000
 """The same for fleets that a bound passes over."""
-ROUNDING = 1e-6
-"""Relative error of a predicted late share, allowed on the safe side of bounds."""
 STEP = 1e-9
 """Totals closer than this (USD/hour) are ties."""
 
@@ -63,6 +61,8 @@ def weigh_fleet(scenario: Scenario, problem: AllocationProblem, fleet: Fleet) ->
 
     None, too, where decode is so nearly full that its batches are beyond telling.
     """
+    if problem.slo_scope == "pool" and problem.capacity.route(fleet, problem.demand) is None:
+        return None  # known without the certificate's words for it
     check = certify(problem, fleet)
     if not check.certified:
         return None
@@ -117,7 +117,7 @@ class _Search:
     _beside: dict[Counts, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.idle = _Idle(self.scenario, self.problem)
+        self.idle = IdleDecode(self.problem, driving(self.scenario))
         self.floor = self.idle.floor
 
     def offer(self, fleet: Fleet) -> None:
@@ -148,53 +148,6 @@ class _Search:
         if prefill not in self._beside:
             self._beside[prefill] = self.idle.beside(prefill)
         return self._beside[prefill]
-
-
-class _Idle:
-    """Prices of lateness with replicas that have nothing to do: what no fleet is below."""
-
-    def __init__(self, scenario: Scenario, problem: AllocationProblem) -> None:
-        self.scenario, self.problem = scenario, problem
-        system, self.predictor = problem.capacity.system, problem.capacity.predictor
-        self.decodes = [self.predictor.decode(r, 0.0) for r in system.types_for(DECODE)]
-        idle = [self.predictor.prefill(r, 0.0) for r in system.types_for(PREFILL)]
-        self.floor = sum(min(self._usd(b, p) for p in idle) for b in driving(scenario))
-
-    def beside(self, counts: Counts) -> float:
-        """The same with prefill pools of ``counts`` under the demand, decode idle.
-
-        Where decode's load moves the split between several prefill types nothing but the
-        floor is known.
-        """
-        capacity, demand = self.problem.capacity, self.problem.demand
-        options = self.problem.in_role(PREFILL)
-        pools = {o.replica_type: n for o, n in zip(options, counts, strict=True) if n}
-        if len(pools) > 1 and (capacity.coupled or self.problem.slo_scope != "pool"):
-            return self.floor
-        types = capacity.system.replica_types
-        admits = {t: n * capacity.admissible_rate(PREFILL, types[t], n) for t, n in pools.items()}
-        whole = sum(admits.values()) if len(pools) > 1 else 1.0
-        shares = {t: x / whole if len(pools) > 1 else 1.0 for t, x in admits.items()}
-        try:
-            states = {
-                t: self.predictor.prefill(types[t], share * demand / pools[t], pools[t])
-                for t, share in shares.items()
-            }
-        except UnstableError:
-            return math.inf
-        return sum(
-            sum(shares[t] * self._usd(b, p) for t, p in states.items())
-            for b in driving(self.scenario)
-        )
-
-    def _usd(self, effort: BestEffort, p: PrefillState) -> float:
-        """Price of ``effort`` if all went through ``p`` and the best idle decode type."""
-        classes = [c.name for c in self.scenario.system.workload.classes]
-        q = classes.index(effort.traffic_class)
-        late = min(1.0 - on_path(self.predictor, q, p, d, effort.limits) for d in self.decodes) * (
-            1.0 - ROUNDING
-        )
-        return effort.usd_per_hour(self.scenario.system.workload.classes[q].rate, late)
 
 
 class _Covers:

@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 from pdalloc.planning.shortfall.lateness import Weighed
 from pdalloc.planning.shortfall.served import Offer, Point
 
-TOLERANCE, ROUGH = 1e-6, 1e-3
-"""Relative gap at which a total is called proven; ROUGH where lateness changes with the rate."""
+TOLERANCE, FAIR, ROUGH = 1e-6, 1e-4, 1e-3
+"""Relative gap at which a total is called proven. FAIR is enough after PATIENCE points, ROUGH
+where lateness changes with the rate."""
+PATIENCE = 60
 NEAR = 1e-9
 """Relative accuracy of the rate that a fleet serves at most."""
 MOST_SOLVED = 400
@@ -104,7 +106,8 @@ class LeastTotal:
         """Whether no total from ``bound`` on is worth looking for."""
         if math.isinf(self.usd):
             return math.isinf(bound)
-        return bound >= self.usd - (TOLERANCE if self.flat else ROUGH) * self.usd
+        fair = FAIR if len(self.known) > PATIENCE else TOLERANCE
+        return bound >= self.usd - (fair if self.flat else ROUGH) * self.usd
 
     def _closed(self, bound: float) -> bool:
         """Whether a box with ``bound`` is done with; its bound is kept."""
@@ -156,14 +159,16 @@ class LeastTotal:
         Class by class, the dearest first, to the most that the fleet serves of it up to
         ``high``, or until ``done`` with what is below the rates so far.
         """
-        served, beyond = list(low), list(high)
+        served, beyond, full = list(low), list(high), False
         for q in sorted(range(len(served)), key=lambda k: -self.unit[k]):
-            inside = served[q]
-            probe = outside = high[q]
+            inside, outside = served[q], high[q]
             least = max(NEAR * self.offer.most[q], self.offer.smallest[q] if inside == 0.0 else 0.0)
+            if full and inside < high[q]:  # a class more rarely fits where another does not
+                served[q] = min(inside + least, high[q])
+                full = here.holds(tuple(served)) is None
+            served[q] = probe = high[q]
             while inside < high[q] and not done(tuple(beyond)):
-                served[q] = probe
-                usd = here.holds(tuple(served))
+                usd = None if full else here.holds(tuple(served))
                 if usd is None:
                     outside = probe
                 else:
@@ -172,7 +177,8 @@ class LeastTotal:
                 beyond[q] = max(outside, least)
                 if outside - inside <= least:
                     break
-                probe = 0.5 * (inside + outside)
+                served[q] = probe = 0.5 * (inside + outside)
+            full = full or inside < high[q]
             served[q] = inside
         return tuple(beyond)
 
