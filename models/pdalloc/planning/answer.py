@@ -86,10 +86,7 @@ class JointSloAnswer(Block):
 
 
 class LatenessAnswer(Block):
-    """A best-effort SLO: what requests later than ``within_s`` are expected to cost.
-
-    It is paid beside the fleet, and does not drive its choice.
-    """
+    """A best-effort SLO: what requests later than ``within_s`` are expected to cost."""
 
     traffic_class: str
     within_s: dict[str, float]
@@ -102,6 +99,31 @@ class LatenessAnswer(Block):
     simulated_late_share_half_width: float | None = None
     simulated_usd_per_hour: float | None = None
     simulated_usd_per_hour_half_width: float | None = None
+
+
+class ShedAnswer(Block):
+    """A class of which not all need be served here: what is shed, and its price."""
+
+    traffic_class: str
+    usd_per_shed_request: float
+    most_share: float = Field(description="share of the class that may be shed")
+    share: float
+    requests_per_s: float
+    usd_per_hour: float
+
+
+class ShortfallAnswer(Block):
+    """What is missed at a price; fleet and shortfall together are as cheap as can be.
+
+    All else in the answer is about what is served.
+    """
+
+    offered_requests_per_s: float
+    shed: list[ShedAnswer]
+    shed_usd_per_hour: float | None
+    lateness_usd_per_hour: float | None
+    total_usd_per_hour: float | None = Field(description="fleet, shed and late requests")
+    bound_usd_per_hour: float | None = Field(description="proven lower bound on the total")
 
 
 class MarginAnswer(Block):
@@ -160,6 +182,9 @@ class Answer(Block):
     joint_slos: list[JointSloAnswer] = Field(default_factory=list)
     lateness: list[LatenessAnswer] = Field(
         default_factory=list, description="best-effort SLOs and the price of what they miss"
+    )
+    shortfall: ShortfallAnswer | None = Field(
+        default=None, description="where the prices of shed or late requests drove the plan"
     )
     margin: MarginAnswer | None
     alternatives: list[AlternativeAnswer] = Field(default_factory=list)

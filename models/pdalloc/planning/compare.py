@@ -18,6 +18,7 @@ from pdalloc.planning.answer import Answer, Block, JointSloAnswer, SloAnswer
 from pdalloc.planning.assembly import answer_of
 from pdalloc.planning.effort import SEED, Effort
 from pdalloc.planning.plan import check_apart
+from pdalloc.planning.shortfall import refuse_shed, unpriced
 from pdalloc.planning.validated import Progress, compared, predictions, with_comparisons
 from pdalloc.scenario import Scenario
 from pdalloc.version import provenance
@@ -113,6 +114,7 @@ def compare(
     before the simulator, all on the same arrivals. ^C gives what is done.
     """
     check_apart(scenario)
+    refuse_shed(scenario, "compare")
     chosen = [solver_named(name) for name in names] if names else list(solvers().values())
     chosen += [_fixed_ratio(text) for text in ratios]
     runs, warnings = list[_Run](), list[str]()
@@ -140,7 +142,7 @@ def compare(
         bound_usd_per_hour=bound,
         proven=any(answer.status == "optimal" for answer in found),
         solvers=sorted(rows, key=_order),
-        warnings=[*_shared_warnings(answers), *warnings],
+        warnings=[*_shared_warnings(answers), *unpriced(scenario), *warnings],
         interrupted=bool(warnings),
         produced_by=provenance("compare", seed),
     )

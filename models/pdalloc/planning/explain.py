@@ -25,6 +25,7 @@ from pdalloc.planning.fractions import fractions, merit
 from pdalloc.planning.plan import check_apart
 from pdalloc.planning.relaxation import price_of_bound, relaxed
 from pdalloc.planning.sensitivity import Assumption, assumptions, price_assumptions
+from pdalloc.planning.shortfall import refuse_shed, unpriced
 from pdalloc.planning.validated import Progress
 from pdalloc.scenario import Scenario
 from pdalloc.slo.interface import Objective
@@ -45,6 +46,7 @@ def explain(
     that breaks an SLO, is an answer too (``status``, ``reason``).
     """
     check_apart(scenario)
+    refuse_shed(scenario, "explain")
     problem = scenario.problem()
     best = solver_named("exact").solve(problem)
     if isinstance(fleet, str):
@@ -94,7 +96,7 @@ def _frame(
         changes=[],
         assumptions=[],
         prices=[],
-        warnings=answer.warnings,
+        warnings=[*answer.warnings, *unpriced(scenario)],
         interrupted=False,
         produced_by=provenance("exact", SEED),
     )

@@ -24,6 +24,7 @@ from pdalloc.capacity import Capacity
 from pdalloc.errors import InputError
 from pdalloc.fleet import ROLES, Fleet
 from pdalloc.planning.plan import check_apart
+from pdalloc.planning.shortfall import refuse_shed
 from pdalloc.planning.sweeps import SAME_COST, costly
 from pdalloc.planning.validated import Progress
 from pdalloc.scenario import Scenario
@@ -152,6 +153,7 @@ def frontier(
     gives what is done. Corners are not sought in scenarios whose plans take seconds.
     """
     check_apart(scenario)
+    refuse_shed(scenario, "frontier")
     axis = axis_of(scenario, over)
     values = grid(axis, low, high, points)
     sweep = _Sweep(scenario, axis, scenario.problem().capacity)

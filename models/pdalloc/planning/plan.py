@@ -13,6 +13,7 @@ from pdalloc.planning.answer import Answer
 from pdalloc.planning.assembly import answer_of
 from pdalloc.planning.effort import SEED, Effort
 from pdalloc.planning.repair import repaired
+from pdalloc.planning.shortfall import least_total_of, priced_plan
 from pdalloc.planning.validated import Progress, validated
 from pdalloc.scenario import Scenario
 from pdalloc.scenario.pools import check_shared
@@ -36,6 +37,7 @@ def plan(
 ) -> Answer:
     """The cheapest fleet that keeps every SLO, certified by prediction.
 
+    Where shed or late requests have a price, fleet and shortfall are cheapest together.
     ``solver`` names a module of :mod:`pdalloc.allocation.solvers`; ``alternatives`` next
     cheapest fleets are listed; ``simulate`` puts simulated latencies beside the predicted
     ones; ``repair`` adds the cheapest replicas until the simulation, too, keeps every SLO. An
@@ -44,16 +46,21 @@ def plan(
     if alternatives and solver != "exact":
         raise UnsupportedError(f"solver {solver!r} lists no alternatives; use --solver exact")
     check_apart(scenario)
-    problem = scenario.problem()
-    allocation = solved(problem, solver, alternatives)
+    outcome = priced_plan(scenario, solver, alternatives, lambda p: solved(p, solver))
+    if outcome is not None:
+        scenario, problem, allocation = outcome.scenario, outcome.problem, outcome.allocation
+    else:
+        problem = scenario.problem()
+        allocation = solved(problem, solver, alternatives)
     answer = answer_of(scenario, problem, allocation, seed)
-    if len({o.gpu for o in problem.options}) > 1 and answer.status == "optimal":
+    several = len({o.gpu for o in problem.options}) > 1
+    if several and answer.status == "optimal" and outcome is None:
         answer = answer.model_copy(update={"single_type": single_type_costs(problem)})
-    if not allocation.fleet.pools or not (simulate or repair):
-        return answer
-    if repair:
-        return repaired(scenario, problem, answer, effort or Effort(), seed, progress)
-    return validated(scenario, problem, answer, effort or Effort(), seed, progress)
+    if allocation.fleet.pools and repair:
+        answer = repaired(scenario, problem, answer, effort or Effort(), seed, progress)
+    elif allocation.fleet.pools and simulate:
+        answer = validated(scenario, problem, answer, effort or Effort(), seed, progress)
+    return answer if outcome is None else outcome.completed(answer)
 
 
 def solved(problem: AllocationProblem, solver: str, alternatives: int = 0) -> Allocation:
@@ -87,11 +94,15 @@ def evaluate(
 ) -> Answer:
     """What a given fleet does: which SLO breaks, its margins, and up to which demand it holds.
 
+    Where requests may be shed, what it best serves.
     ``fleet`` as ``3P4D`` or ``prefill/h200x8=3,decode/h200x8=4``.
     """
     check_apart(scenario)
     if isinstance(fleet, str):
         fleet = parse_fleet(fleet, scenario.system.type_names)
+    outcome = least_total_of(scenario, fleet) if scenario.shed else None
+    if outcome is not None:
+        scenario = outcome.scenario
     problem = scenario.problem()
     check = certify(problem, fleet)
     allocation = Allocation(
@@ -103,11 +114,11 @@ def evaluate(
         "; ".join(check.broken),
     )
     answer = answer_of(scenario, problem, allocation, seed)
-    if not simulate:
-        return answer
-    if check.prediction is None:
-        return answer.model_copy(update={"warnings": [*answer.warnings, NO_STEADY_STATE]})
-    return validated(scenario, problem, answer, effort or Effort(), seed, progress)
+    if simulate and check.prediction is None:
+        answer = answer.model_copy(update={"warnings": [*answer.warnings, NO_STEADY_STATE]})
+    elif simulate:
+        answer = validated(scenario, problem, answer, effort or Effort(), seed, progress)
+    return answer if outcome is None else outcome.completed(answer)
 
 
 def check_apart(scenario: Scenario) -> None:

@@ -48,6 +48,9 @@ def write_outputs(scenario: Scenario, answer: Answer, out: Path) -> None:
     Everything is computed before the first file is written. Figures of an earlier run go
     when the new answer has none. Raises InputError when ``out`` cannot be written.
     """
+    from pdalloc.planning.shortfall import as_served
+
+    scenario = as_served(scenario, answer)
     contents = {ANSWER: (answer.to_json() + "\n").encode()}
     stale = [f"{name}.{kind}" for name in FIGURES for kind in KINDS]
     if answer.margin is not None:

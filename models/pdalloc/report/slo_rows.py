@@ -6,10 +6,7 @@ from pdalloc.planning.answer import Answer, JointSloAnswer, LatenessAnswer, SloA
 from pdalloc.planning.simulation_answer import SimulatedJointSlo, SimulatedLateness, SimulatedSlo
 from pdalloc.report.words import interval, seconds, share, time_interval, usd
 
-NOT_DRIVEN = (
-    "Prices of lateness do not drive the plan: it is the cheapest fleet that keeps what must "
-    "be met."
-)
+NOT_DRIVEN = "Prices of lateness come beside the cost of the fleet and did not choose it."
 
 
 def slo_name(slo: SloAnswer | JointSloAnswer | SimulatedSlo | SimulatedJointSlo) -> str:
@@ -100,7 +97,7 @@ def _points(slo: JointSloAnswer) -> str:
 
 
 def lateness(answer: Answer, plus_minus: str) -> list[str]:
-    """What late requests are expected to cost, and that it does not drive the plan."""
+    """What late requests are expected to cost, and where that did not drive the plan."""
     rows = answer.lateness if answer.fleet else []
     lines = []
     for row in rows:
@@ -111,7 +108,7 @@ def lateness(answer: Answer, plus_minus: str) -> list[str]:
         if found is not None and half is not None:
             line += f"; simulated {interval(found, half, plus_minus, 1.0, ' USD/h')}"
         lines.append(f"{line}.")
-    return [*lines, NOT_DRIVEN] if lines else []
+    return [*lines, NOT_DRIVEN] if lines and answer.shortfall is None else lines
 
 
 def _cost(row: LatenessAnswer) -> str:

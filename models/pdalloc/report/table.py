@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pdalloc.planning.answer import Answer, MarginAnswer, PoolAnswer
 from pdalloc.planning.margins import MOST
+from pdalloc.report.shortfall_words import nothing_served, shortfall
 from pdalloc.report.slo_rows import (
     agreement,
     lateness,
@@ -57,7 +58,7 @@ def print_answer(answer: Answer, console: Console | None = None) -> None:
     plus_minus = sign(out, "±", "+-")
     if answer.promises and answer.fleet:
         out.print(_slos(answer, plus_minus))
-    for line in [*lateness(answer, plus_minus), *remarks(answer)]:
+    for line in [*lateness(answer, plus_minus), *shortfall(answer), *remarks(answer)]:
         say(out, line)
     if answer.alternatives:
         out.print(_alternatives(answer))
@@ -96,6 +97,8 @@ def demand(answer: Answer) -> str:
 
 def headline(answer: Answer) -> str:
     """Fleet, status and cost in words; why not, when no fleet keeps the SLOs."""
+    if answer.fleet is None and answer.status != "infeasible":
+        return nothing_served(answer)
     if answer.fleet is None:
         return f"No fleet keeps every SLO: {answer.reason}"
     gpus = " + ".join(f"{count} x {gpu}" for gpu, count in answer.gpus_by_type.items())
@@ -109,6 +112,8 @@ def headline(answer: Answer) -> str:
 
 
 def _proof(answer: Answer) -> str:
+    if answer.shortfall is not None:
+        return "its shortfall beside it"
     cost, bound = answer.cost_usd_per_hour or 0.0, answer.bound_usd_per_hour
     if bound is None:
         return "not proven cheapest"

@@ -26,10 +26,11 @@ from pdalloc.scenario.pools import divided, with_parts
 from pdalloc.scenario.replicas import build_replica_type
 from pdalloc.scenario.schema import ScenarioSpec, TrafficSpec
 from pdalloc.scenario.simulation import build_link, build_options
-from pdalloc.scenario.slos import build_best_effort, build_slos
+from pdalloc.scenario.slos import build_best_effort, build_shed, build_slos
 from pdalloc.simulation.options import PLAIN, SimulationOptions
 from pdalloc.slo.interface import Objective
 from pdalloc.slo.joint import BestEffort
+from pdalloc.slo.shed import Shed
 from pdalloc.system import ReplicaType, System
 from pdalloc.units import parse_quantity
 from pdalloc.workload.lengths import LengthLaw, fixed, independent
@@ -49,6 +50,7 @@ class Scenario:
     :class:`~pdalloc.allocation.problem.AllocationProblem`.
     ``parts``: the same question about each group of classes with pools of its own; none where
     all share them (:mod:`pdalloc.scenario.pools`).
+    ``shed``: classes of which not all need be served.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Scenario:
     slo_scope: SloScope = "pool"
     best_effort: tuple[BestEffort, ...] = ()
     parts: tuple[Scenario, ...] = ()
+    shed: tuple[Shed, ...] = ()
 
     @property
     def demand(self) -> float:
@@ -223,6 +226,7 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         redundancy=spec.redundancy,
         compatible=_compatible(spec, types),
         best_effort=build_best_effort(spec.traffic),
+        shed=build_shed(spec.traffic),
     )
     return with_parts(shared, spec) if apart else shared
 

@@ -32,6 +32,13 @@ class BestEffortSpec(Spec):
     price: Quantity = Field(description='of a late request, e.g. "0.5 USD/krequest"')
 
 
+class ShedSpec(Spec):
+    """Requests that may be turned away, or sent elsewhere, at a price."""
+
+    price: Quantity = Field(description='of a request that is not served: "0.5 USD/krequest"')
+    most: Number = Field(1.0, description="share of the class that may be shed, 0..1")
+
+
 class TrafficSpec(Spec):
     """One traffic class: requests that share an SLO."""
 
@@ -59,6 +66,9 @@ class TrafficSpec(Spec):
     attainment: list[AttainmentSpec] = Field(default=[], description="joint SLOs")
     best_effort: list[BestEffortSpec] = Field(
         default=[], description="SLOs that are paid for where they are missed"
+    )
+    shed: ShedSpec | None = Field(
+        None, description="what need not be served here; the rest keeps every SLO"
     )
 
 

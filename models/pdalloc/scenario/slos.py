@@ -11,6 +11,7 @@ from pdalloc.scenario.schema import TrafficSpec
 from pdalloc.slo.interface import Objective
 from pdalloc.slo.joint import BestEffort, JointSlo, Within, within
 from pdalloc.slo.objective import METRICS, Slo
+from pdalloc.slo.shed import Shed
 from pdalloc.slo.statistics import parse_statistic
 from pdalloc.units import parse_quantity
 
@@ -51,6 +52,18 @@ def build_best_effort(traffic: Sequence[TrafficSpec]) -> tuple[BestEffort, ...]:
             if any((o.traffic_class, o.within) == (t.name, limits) for o in found):
                 raise InputError(f"{where}.within: priced twice; keep one")
             found.append(effort)
+    return tuple(found)
+
+
+def build_shed(traffic: Sequence[TrafficSpec]) -> tuple[Shed, ...]:
+    """What need not be served, by class; InputError where it cannot be."""
+    found = []
+    for i, t in enumerate(traffic):
+        if t.shed is not None:
+            where = f"traffic.{i}.shed"
+            price = parse_quantity(t.shed.price, "price_per_request", f"{where}.price")
+            with located(where):
+                found.append(Shed(t.name, price, t.shed.most))
     return tuple(found)
 
 
