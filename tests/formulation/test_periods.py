@@ -325,7 +325,11 @@ def test_bounds_hold_and_schedules_are_certified(small: Any, kind: str) -> None:
     else:
         system = small.two_type_system(3, "decode" if kind == "coupled" else "prefill")
     template = small.problem_on(system, {"ttft": 0.6, "tpot": 0.05})
-    more = {"redundant": {"redundancy": 1}, "headroom": {"headroom": 0.2}}.get(kind, {})
+    asked: dict[str, dict[str, Any]] = {
+        "redundant": {"redundancy": 1},
+        "headroom": {"headroom": 0.2},
+    }
+    more = asked.get(kind, {})
     template = replace(template, **more)
     demands = [template.demand * share for share in (0.4, 1.0, 0.7)]
     problem = PeriodsProblem.of(template, [1.0, 1.0, 1.0], demands, start_usd=2.0)
