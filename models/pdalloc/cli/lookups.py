@@ -40,7 +40,8 @@ def catalog(
 
 def schema(
     what: Annotated[
-        str, typer.Argument(help="scenario, answer, simulation, compare, frontier or explain")
+        str,
+        typer.Argument(help="scenario, answer, simulation, compare, frontier, explain or schedule"),
     ] = "scenario",
 ) -> None:
     """Print the JSON Schema of scenario files, or of what a command answers."""
@@ -52,6 +53,7 @@ def schema(
     from pdalloc.planning.compare import CompareAnswer
     from pdalloc.planning.explain_answer import ExplainAnswer
     from pdalloc.planning.frontier_answer import FrontierAnswer
+    from pdalloc.planning.schedule_answer import ScheduleAnswer
     from pdalloc.planning.simulation_answer import SimulationAnswer
     from pdalloc.scenario.schema import ScenarioSpec
 
@@ -62,6 +64,7 @@ def schema(
         "compare": CompareAnswer,
         "frontier": FrontierAnswer,
         "explain": ExplainAnswer,
+        "schedule": ScheduleAnswer,
     }
     if what not in models:
         raise InputError(f"schema {what!r} is not one of {', '.join(models)}")

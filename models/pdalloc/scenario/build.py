@@ -21,6 +21,7 @@ from pdalloc.scenario.arrivals import build_arrivals
 from pdalloc.scenario.loader import UniqueKeyLoader
 from pdalloc.scenario.messages import validated
 from pdalloc.scenario.overrides import parse_assignment, with_overrides
+from pdalloc.scenario.periods import Periods, build_periods
 from pdalloc.scenario.replicas import build_replica_type
 from pdalloc.scenario.schema import ScenarioSpec, TrafficSpec
 from pdalloc.scenario.simulation import build_link, build_options
@@ -58,6 +59,7 @@ class Scenario:
     headroom: float = 0.0
     redundancy: int = 0
     best_effort: tuple[BestEffort, ...] = ()
+    periods: Periods | None = None
 
     @property
     def demand(self) -> float:
@@ -209,6 +211,7 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         headroom=spec.headroom,
         redundancy=spec.redundancy,
         best_effort=build_best_effort(spec.traffic),
+        periods=build_periods(spec.periods, system),
     )
 
 

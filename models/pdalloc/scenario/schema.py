@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from pdalloc.scenario.base import Count, DispatchName, Number, Quantity, RoleName, Spec
+from pdalloc.scenario.periods import PeriodsSpec
 from pdalloc.scenario.simulation_schema import ArrivalsSpec, SimulationSpec
 
 
@@ -151,6 +152,7 @@ class ScenarioSpec(Spec):
     redundancy: Count = Field(
         0, description="replicas of any one pool that may be lost while the SLOs are kept"
     )
+    periods: PeriodsSpec | None = Field(None, description="how traffic changes over a day")
     network: NetworkSpec = NetworkSpec()
     dispatch: DispatchName | dict[RoleName, DispatchName] = "random"
     first_token: Literal["prefill", "transfer", "decode"] = "decode"
