@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from pdalloc.allocation.periods import Period, PeriodsProblem, Schedule, solve_periods
+from pdalloc.allocation.periods import program as programs
 from pdalloc.allocation.periods import search as searching
 from pdalloc.allocation.solvers import solver_named
 from pdalloc.errors import InputError
@@ -283,10 +284,13 @@ def test_little_time_gives_a_certified_schedule_and_a_true_bound(small: Any) -> 
     assert long.bound >= alone(problem) * (1.0 - TOLERANCE)
 
 
-@pytest.mark.parametrize("calls", [1, 10, 26])
-def test_interrupted_answers_are_valid(small: Any, calls: int) -> None:
-    """^C after so many reports: among the periods, or in the integer program."""
+@pytest.mark.parametrize("calls", [1, 10, 25])
+def test_interrupted_answers_are_valid(
+    small: Any, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """^C after so many reports: among the 24 periods, or in the integer program."""
     problem, seen = wavy(small), []
+    monkeypatch.setattr(programs, "POLL_SECONDS", 1e-3)
 
     def stop(done: int, all_: int) -> None:
         seen.append((done, all_))
@@ -295,9 +299,9 @@ def test_interrupted_answers_are_valid(small: Any, calls: int) -> None:
 
     found = solve_periods(problem, SECONDS, stop)
     check(problem, found)
-    assert found.interrupted
-    assert found.status == "feasible" or calls > 24  # HiGHS may have been done by then
+    assert found.interrupted and len(seen) == calls
     assert all(0 < done <= all_ for done, all_ in seen)
+    assert found.status == "feasible" or calls > 24  # the fleets' ways may do without HiGHS
     assert found.seconds < SECONDS
 
 

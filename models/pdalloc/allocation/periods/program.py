@@ -4,11 +4,14 @@ Columns n, u, v (replicas, starts, stops; T x I each) and b (bought ones, where 
 
 .. math:: \texttt{demand}: \sum_{i \in role} \kappa_{t,i} n_{t,i} / \lambda_t \ge 1, \quad
           \texttt{change}: n_t - n_{t-1} = u_t - v_t, \quad
-          \texttt{least}: \sum_i c_i b_{t,i} \ge C_t,
+          \texttt{least}: \sum_{i \in role} c_i b_{t,i} \ge C_{t,role},
 
-beside stock, limits, and the most that starts and stops at once; C_t is the proven least
-cost of period t by itself. Where kappa is what a replica admits whatever the rest of the fleet
-is, the program is the problem. Elsewhere kappa is an upper bound, and the program a relaxation.
+beside stock, limits, and the most that starts and stops at once. C is the least cost of covering
+one role in period t by itself; where the period as a whole is known to cost more than its roles,
+a row says so, too. These rows follow from the others over integers, but not over fractions: with
+them HiGHS proves in seconds what it else leaves open. Where kappa is what a replica admits
+whatever the rest of the fleet is, the program is the problem. Elsewhere kappa is an upper bound,
+and the program a relaxation.
 
 HiGHS keeps rows to 1e-6 only. Rates are therefore taken a little larger, which outweighs that:
 its bound holds, and its answer is checked in plain arithmetic by whoever asked.
@@ -17,8 +20,8 @@ its bound holds, and its answer is checked in plain arithmetic by whoever asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,13 +30,16 @@ from numpy.typing import NDArray
 from pdalloc.allocation.linear import COVERED, LEEWAY, Array, linear_data
 from pdalloc.allocation.periods.problem import Counts, Period, PeriodsProblem
 from pdalloc.allocation.problem import AllocationProblem
-from pdalloc.fleet import ROLES
+from pdalloc.fleet import ROLES, Role
 
 BOUND_SLACK = 1e-6
 """Relative amount by which HiGHS's bounds are lowered: its tolerance on reduced costs."""
 POLL_SECONDS = 0.1
 GAP = 1e-7
 """Relative gap at which HiGHS stops."""
+
+ROLE_SECONDS = 1.0
+"""For the least cost of one role in one period."""
 
 Watch = Callable[[float], None]
 """Called with the seconds that HiGHS has run; may raise KeyboardInterrupt."""
@@ -72,16 +78,36 @@ def is_whole(problem: AllocationProblem) -> bool:
     return problem.capacity.linear and problem.slo_scope == "pool" and not problem.conditioned
 
 
+def least_by_role(period: Period) -> dict[Role, float]:
+    """Lower bounds on the USD/hour of covering each role of ``period`` by itself."""
+    found = {}
+    for role in ROLES:
+        options = period.problem.in_role(role)
+        alone = Period(1.0, replace(period.problem, options=options))
+        none = (0.0,) * len(options)
+        side = PeriodsProblem((alone,), none, none)
+        found[role] = solve_program(side, [Least()], ROLE_SECONDS).bound
+    return found
+
+
+@dataclass(frozen=True)
+class Least:
+    """Proven USD/hour that a period takes at least: in all, and by role."""
+
+    total: float = 0.0
+    by_role: Mapping[Role, float] = field(default_factory=dict)
+
+
 def solve_program(
     problem: PeriodsProblem,
-    least: Sequence[float],
+    least: Sequence[Least],
     seconds: float,
     watch: Watch | None = None,
 ) -> Found:
-    """The program's best counts and bound after at most ``seconds``.
+    """The program's best counts and bound after at most ``seconds``, which ``watch`` is told of.
 
-    ``least``: proven USD/hour of each period by itself. No schedule is given to begin with: HiGHS
-    1.16 may return such a one at another's cost.
+    ``least`` of each period by itself. A role without options is not asked for. No schedule is
+    given to begin with: HiGHS 1.16 may return such a one at another's cost.
     """
     import highspy
 
@@ -112,7 +138,10 @@ def solve_program(
 
 
 def _run(highs: Any, watch: Watch | None) -> bool:
-    """Run HiGHS in a thread of its own, so that ^C is heard; whether it came."""
+    """Run HiGHS, watched in a thread of its own, so that ^C is heard; whether it came."""
+    if watch is None:
+        highs.run()
+        return False
     highs.HandleKeyboardInterrupt = True
     highs.startSolve()
     waited, interrupted = 0.0, False
@@ -121,7 +150,7 @@ def _run(highs: Any, watch: Watch | None) -> bool:
             if highs.wait(POLL_SECONDS)[0]:
                 return interrupted
             waited += POLL_SECONDS
-            if watch is not None and not interrupted:
+            if not interrupted:
                 watch(waited)
         except KeyboardInterrupt:
             interrupted = True
@@ -156,7 +185,7 @@ class _Rows:
 class _Program:
     """The columns and rows of ``problem``."""
 
-    def __init__(self, problem: PeriodsProblem, least: Sequence[float]) -> None:
+    def __init__(self, problem: PeriodsProblem, least: Sequence[Least]) -> None:
         self.problem, self.least = problem, least
         self.options = problem.options
         self.periods, self.width = len(problem.periods), len(problem.options)
@@ -222,20 +251,23 @@ class _Program:
         return cost
 
     def _serving(self, rows: _Rows, t: int, period: Period) -> None:
-        """Demand, stock, and the least cost of period ``t``."""
+        """Demand, stock, and the least costs of period ``t``."""
         n = self.at(0, t)
+        usd, least = np.array([o.usd_per_hour for o in self.options]), self.least[t]
         for role in ROLES:
             members = [i for i, o in enumerate(self.options) if o.role == role]
-            rows.add(n[members], (1.0 + LEEWAY) * self.shares[t, members], low=COVERED)
+            if members:
+                rows.add(n[members], (1.0 + LEEWAY) * self.shares[t, members], low=COVERED)
+            if role in least.by_role:
+                rows.add(self.bought(t)[members], usd[members], low=least.by_role[role])
+        if least.total > sum(least.by_role.values()) * (1.0 + BOUND_SLACK):
+            rows.add(self.bought(t), usd, low=least.total * (1.0 - BOUND_SLACK))
         for gpu, held in period.problem.stock.items():
             members = [i for i, o in enumerate(self.options) if o.gpu == gpu]
             rows.add(n[members], [self.options[i].gpus for i in members], high=held)
         for k, i in enumerate(self.owning):
             b = 3 * self.size + t * len(self.owning) + k
             rows.add([b, n[i]], [1.0, -1.0], low=-self.options[i].owned)
-        usd = [o.usd_per_hour for o in self.options]
-        if self.least[t] > 0.0:
-            rows.add(self.bought(t), usd, low=self.least[t] * (1.0 - BOUND_SLACK))
 
     def _changing(self, rows: _Rows, t: int) -> None:
         """Starts and stops before period ``t``, and the most of them."""

@@ -27,7 +27,7 @@ import numpy as np
 from pdalloc.allocation.certify import certify
 from pdalloc.allocation.periods.paths import cheapest_path
 from pdalloc.allocation.periods.problem import Counts, PeriodsProblem, Schedule
-from pdalloc.allocation.periods.program import is_whole, solve_program
+from pdalloc.allocation.periods.program import Least, is_whole, least_by_role, solve_program
 from pdalloc.allocation.problem import Allocation, Status
 from pdalloc.errors import InputError
 from pdalloc.fleet import Fleet
@@ -173,9 +173,10 @@ class _Search:
     def _program(self) -> None:
         """The integer program: a bound, and where it can a better schedule."""
         problem, before = self.problem, len(self.order)
+        sides = {k: least_by_role(problem.periods[k]) for k in self.order}
         found = solve_program(
             problem,
-            self.least(),
+            [Least(usd, sides[k]) for usd, k in zip(self.least(), problem.kinds, strict=True)],
             self.time_limit,
             lambda seconds: self._say(before + min(int(seconds), math.ceil(self.time_limit))),
         )
