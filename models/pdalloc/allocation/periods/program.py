@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pdalloc.allocation.covers import covers
 from pdalloc.allocation.linear import COVERED, LEEWAY, Array, linear_data
 from pdalloc.allocation.periods.problem import Counts, Period, PeriodsProblem
 from pdalloc.allocation.problem import AllocationProblem
@@ -38,8 +39,8 @@ POLL_SECONDS = 0.1
 GAP = 1e-7
 """Relative gap at which HiGHS stops."""
 
-ROLE_SECONDS = 1.0
-"""For the least cost of one role in one period."""
+FEW, ROLE_SECONDS = 4, 1.0
+"""Types up to which the covers of one role are searched; seconds for HiGHS to do so beyond."""
 
 Watch = Callable[[float], None]
 """Called with the seconds that HiGHS has run; may raise KeyboardInterrupt."""
@@ -79,11 +80,19 @@ def is_whole(problem: AllocationProblem) -> bool:
 
 
 def least_by_role(period: Period) -> dict[Role, float]:
-    """Lower bounds on the USD/hour of covering each role of ``period`` by itself."""
+    """Lower bounds on the USD/hour of covering each role of ``period`` by itself.
+
+    In plain arithmetic where few types may serve it.
+    """
     found = {}
     for role in ROLES:
         options = period.problem.in_role(role)
         alone = Period(1.0, replace(period.problem, options=options))
+        if len(options) <= FEW:
+            shares, stock = most_shares(alone.problem).tolist(), alone.problem.stock
+            cover = next(covers(options, shares, 1.0, stock), None)
+            found[role] = 0.0 if cover is None else cover[0] * (1.0 - BOUND_SLACK)
+            continue
         none = (0.0,) * len(options)
         side = PeriodsProblem((alone,), none, none)
         found[role] = solve_program(side, [Least()], ROLE_SECONDS).bound
