@@ -28,6 +28,7 @@ DIMENSIONS: dict[str, tuple[str, str]] = {
     "time_per_token": ("second/token", "0.2 ms/token"),
     "time_per_token_sq": ("second/token**2", "2 ns/token**2"),
     "time_per_request": ("second/request", "0.3 ms/request"),
+    "money": ("USD", "5 USD"),
     "price": ("USD/gpu/hour", "2.21 USD/GPU/hour"),
     "price_per_request": ("USD/request", "0.5 USD/krequest"),
 }

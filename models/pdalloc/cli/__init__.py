@@ -15,6 +15,7 @@ from pdalloc.cli.common import NamesSolvers
 from pdalloc.cli.comparisons import compare, explain, frontier
 from pdalloc.cli.lookups import catalog, check, schema
 from pdalloc.cli.plans import evaluate, plan, simulate
+from pdalloc.cli.schedules import schedule
 from pdalloc.errors import PdallocError
 
 app = typer.Typer(
@@ -24,7 +25,7 @@ app = typer.Typer(
     help="How many prefill and decode replicas of which GPU, at least cost, within the SLOs.",
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(plan, evaluate, compare, frontier, explain),
+    *(plan, evaluate, compare, frontier, explain, schedule),
     *(simulate, check, catalog, schema),
 )
 for command in COMMANDS:

@@ -68,8 +68,8 @@ def compare(
     if out is not None:
         from pdalloc.report.compare_figure import compare_figure
 
-        _folder(out, "compare", answer.to_json(), compare_csv(answer), compare_figure(answer))
-    _print_or_json(json, answer.to_json(), lambda: print_compare(answer))
+        fill(out, "compare", answer.to_json(), compare_csv(answer), compare_figure(answer))
+    print_or_json(json, answer.to_json(), lambda: print_compare(answer))
     if answer.interrupted:
         raise typer.Exit(130)
     if not any(row.keeps for row in answer.solvers):
@@ -109,8 +109,8 @@ def frontier(
     if out is not None and answer.points:
         from pdalloc.report.frontier_figure import frontier_figure
 
-        _folder(out, "frontier", answer.to_json(), frontier_csv(answer), frontier_figure(answer))
-    _print_or_json(json, answer.to_json(), lambda: print_frontier(answer))
+        fill(out, "frontier", answer.to_json(), frontier_csv(answer), frontier_figure(answer))
+    print_or_json(json, answer.to_json(), lambda: print_frontier(answer))
     if answer.interrupted:
         raise typer.Exit(130)
     if not any(point.fleet for point in answer.points):
@@ -137,7 +137,7 @@ def explain(
     loaded = load(scenario, variant, set_, owned)
     with bar("explaining", enabled=True) as progress:
         answer = run(loaded, fleet, progress)
-    _print_or_json(json, answer.to_json(), lambda: print_explanation(answer))
+    print_or_json(json, answer.to_json(), lambda: print_explanation(answer))
     if answer.interrupted:
         raise typer.Exit(130)
     if answer.fleet is None:
@@ -158,7 +158,7 @@ def value_of(scenario: Scenario, over: str, text: str | None, where: str) -> flo
     return parse_quantity(text, "tokens_rate", where) / per_request
 
 
-def _print_or_json(json: str | None, text: str, show: Callable[[], None]) -> None:
+def print_or_json(json: str | None, text: str, show: Callable[[], None]) -> None:
     """JSON to stdout or a file; the table unless stdout has the JSON."""
     from pdalloc.report.files import write_text
 
@@ -170,7 +170,7 @@ def _print_or_json(json: str | None, text: str, show: Callable[[], None]) -> Non
     show()
 
 
-def _folder(out: Path, name: str, json: str, table: str, figure: Any) -> None:
+def fill(out: Path, name: str, json: str, table: str, figure: Any) -> None:
     """NAME.json, NAME.csv and NAME.png and .pdf in folder ``out``."""
     from pdalloc.report.files import KINDS, fill_folder
     from pdalloc.report.style import figure_bytes

@@ -43,7 +43,7 @@ def schema(
     what: Annotated[
         str,
         typer.Argument(
-            help="scenario, answer, dedicated, simulation, compare, frontier or explain"
+            help="scenario, answer, dedicated, simulation, compare, frontier, explain or schedule"
         ),
     ] = "scenario",
 ) -> None:
@@ -57,6 +57,7 @@ def schema(
     from pdalloc.planning.dedicated_answer import DedicatedAnswer
     from pdalloc.planning.explain_answer import ExplainAnswer
     from pdalloc.planning.frontier_answer import FrontierAnswer
+    from pdalloc.planning.schedule_answer import ScheduleAnswer
     from pdalloc.planning.simulation_answer import SimulationAnswer
     from pdalloc.scenario.schema import ScenarioSpec
 
@@ -68,6 +69,7 @@ def schema(
         "compare": CompareAnswer,
         "frontier": FrontierAnswer,
         "explain": ExplainAnswer,
+        "schedule": ScheduleAnswer,
     }
     if what not in models:
         raise InputError(f"schema {what!r} is not one of {', '.join(models)}")

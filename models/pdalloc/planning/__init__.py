@@ -1,4 +1,4 @@
-"""plan, evaluate, compare, frontier, explain and simulate: from a scenario to an answer."""
+"""plan, evaluate, compare, frontier, explain, schedule, simulate: from a scenario to an answer."""
 
 from pdalloc.planning.answer import Answer
 from pdalloc.planning.compare import compare
@@ -6,6 +6,7 @@ from pdalloc.planning.effort import Effort
 from pdalloc.planning.explain import explain
 from pdalloc.planning.frontier import frontier
 from pdalloc.planning.plan import evaluate, plan
+from pdalloc.planning.schedule import schedule
 from pdalloc.planning.simulation import Simulation, simulate
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "explain",
     "frontier",
     "plan",
+    "schedule",
     "simulate",
 ]

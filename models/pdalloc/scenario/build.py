@@ -22,6 +22,7 @@ from pdalloc.scenario.arrivals import build_arrivals
 from pdalloc.scenario.loader import UniqueKeyLoader
 from pdalloc.scenario.messages import validated
 from pdalloc.scenario.overrides import parse_assignment, with_overrides
+from pdalloc.scenario.periods import Periods, build_periods
 from pdalloc.scenario.pools import divided, with_parts
 from pdalloc.scenario.replicas import build_replica_type
 from pdalloc.scenario.schema import ScenarioSpec, TrafficSpec
@@ -69,6 +70,7 @@ class Scenario:
     best_effort: tuple[BestEffort, ...] = ()
     parts: tuple[Scenario, ...] = ()
     shed: tuple[Shed, ...] = ()
+    periods: Periods | None = None
 
     @property
     def demand(self) -> float:
@@ -227,6 +229,7 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         compatible=_compatible(spec, types),
         best_effort=build_best_effort(spec.traffic),
         shed=build_shed(spec.traffic),
+        periods=build_periods(spec.periods, system),
     )
     return with_parts(shared, spec) if apart else shared
 

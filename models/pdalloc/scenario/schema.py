@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from pdalloc.scenario.base import Count, DispatchName, Number, Quantity, RoleName, Spec
+from pdalloc.scenario.periods import PeriodsSpec
 from pdalloc.scenario.simulation_schema import ArrivalsSpec, SimulationSpec
 
 
@@ -181,6 +182,7 @@ class ScenarioSpec(Spec):
         description="shared: every pool serves the common mix; dedicated: each class (or bucket) "
         "has pools of its own; or groups that share pools, e.g. [[chat, code], [batch]]",
     )
+    periods: PeriodsSpec | None = Field(None, description="how traffic changes over a day")
     network: NetworkSpec = NetworkSpec()
     dispatch: DispatchName | dict[RoleName, DispatchName] = "random"
     first_token: Literal["prefill", "transfer", "decode"] = "decode"

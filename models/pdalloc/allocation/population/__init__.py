@@ -21,8 +21,8 @@ __all__ = [
     "burdens",
     "certify_population",
     "cheapest_counts",
-    "population_traffic",
     "explain_population",
+    "population_traffic",
     "population_values",
     "solve_population",
 ]
