@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pdalloc.allocation.tables.data import Array, Ints, Tables
+from pdalloc.allocation.tables.dominance import worth_having
 from pdalloc.allocation.tables.dual import (
     COARSEST,
     FINEST,
@@ -106,7 +107,8 @@ class _Tree:
     def grow(self, most_nodes: int) -> Proof:
         """Best-first until the least bound meets the best cost."""
         t = self.t
-        root = _Node(0.0, next(self.ties), np.zeros_like(t.most), t.most.copy(), self._guess())
+        most = worth_having(t.arrays, self.need)
+        root = _Node(0.0, next(self.ties), np.zeros_like(most), most, self._guess())
         queue, done = [root], 0
         while queue and queue[0].bound < self._goal():
             if done == most_nodes:
@@ -150,11 +152,12 @@ class _Tree:
                 return []
             if left > SHRUNK * width:
                 break
+        if self.straight and self._listed(node, PATIENCE):
+            return []
         option, at, lack = self._branch(node, cuts)
         gap = self.best - node.bound
-        if (self.straight or gap <= NEAR * node.bound or lack <= FLAT * gap) and self._listed(
-            node, PATIENCE if self.straight else 1.0
-        ):
+        flat = gap <= NEAR * node.bound or lack <= FLAT * gap
+        if not self.straight and flat and self._listed(node, 1.0):
             return []
         below, above = node.high.copy(), node.low.copy()
         below[option], above[option] = at, at + 1
