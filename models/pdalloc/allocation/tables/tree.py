@@ -1,9 +1,10 @@
 """Branch and bound over ranges of counts, each node closed by listing what is left.
 
-The bound of a node is :mod:`.dual` at its best prices. Between it and a ceiling just above,
-:mod:`.points` lists every fleet that is left; the ceiling rises until the cheapest of them is
-below it (proven) or the lists grow long. Then the node splits: convexity is what the bound
-lacks, so the range of the option that is farthest below its table's convex hull is cut.
+The bound of a node is :mod:`.dual` at its best prices; the ranges then shrink to what a fleet
+cheaper than the best one known may have, and the bound is taken again. Between it and a ceiling
+just above, :mod:`.points` lists every fleet that is left; the ceiling rises until the cheapest of
+them is below it (proven) or the lists grow long. Then the node splits: convexity is what the
+bound lacks, so the range of the option that is farthest below its table's convex hull is cut.
 
 Plain arithmetic throughout: no solver, no tolerance but that of sums of doubles (SUM_ERROR).
 """
