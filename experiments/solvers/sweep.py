@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ class FixedRates:
     coupled: bool = False
     only_by_rule: bool = False
 
-    @property
+    @cached_property
     def system(self) -> Any:
         """The types by name."""
         return SimpleNamespace(replica_types={n: SimpleNamespace(name=n) for _, n in self.rates})

@@ -14,6 +14,7 @@ from pdalloc.allocation.linear import COVERED
 from pdalloc.allocation.problem import Option
 from pdalloc.allocation.tables import Tables, cheapest, tables
 from pdalloc.allocation.tables import tree as tree_module
+from pdalloc.allocation.tables.dominance import worth_having
 from pdalloc.allocation.tables.dual import (
     Box,
     best_prices,
@@ -24,7 +25,7 @@ from pdalloc.allocation.tables.dual import (
 )
 from pdalloc.allocation.tables.incumbents import cheapest_repaired
 from pdalloc.allocation.tables.points import best_pair, undominated
-from pdalloc.fleet import ROLES
+from pdalloc.fleet import DECODE, PREFILL, ROLES
 
 NEED = np.full(2, COVERED)
 
@@ -311,3 +312,51 @@ def test_large_instances_are_proven(small: Any) -> None:
     proof = cheapest(tables(options, admits, {}), NEED)
     assert proof.settled
     assert sum(unit.values()) * COVERED <= proof.usd <= sum(unit.values()) + 2 * 9
+
+
+@pytest.mark.parametrize("kind", ["linear", "pooled", "any"])
+def test_counts_worth_having_hold_a_cheapest_fleet(kind: str) -> None:
+    """Leaving out what trades replace does not raise the least cost, by enumeration."""
+    left_out = 0
+    for seed in range(100):
+        t = random_tables(seed, kind)
+        most = worth_having(t.arrays, NEED)
+        assert np.all(most <= t.most) and np.all(most >= 0)
+        counts, admits, usd = all_counts(t)
+        good = np.all(admits >= NEED, axis=1)
+        held = good & np.all(counts <= most, axis=1)
+        assert usd[held].min(initial=math.inf) == pytest.approx(usd[good].min(initial=math.inf))
+        left_out += int((t.most - most).sum())
+    assert left_out > 10 or kind != "linear"  # other tables are affine up to a replica or two
+
+
+def test_trades_by_hand() -> None:
+    """Two GPUs at 5 admit less than twice one GPU at 3; one at 2 less than another at 2."""
+
+    def most(*options: tuple[int, float, float], stock: int, limit: float = math.inf) -> list[int]:
+        made = [
+            Option(PREFILL, f"t{i}", "g", gpus, usd, most=limit if i == 0 else math.inf)
+            for i, (gpus, usd, _) in enumerate(options)
+        ]
+        rows = [rate * np.arange(40.0) for *_, rate in options]
+        t = tables([*made, Option(DECODE, "d", "h", 1, 1.0)], [*rows, np.arange(2.0)], {"g": stock})
+        found = worth_having(t.arrays, NEED)
+        return [int(found[t.options.index(o)]) for o in made]
+
+    # stock binds: two of the first fill as many GPUs as one of the second, cost less, admit more
+    assert most((1, 2.0, 0.05), (2, 4.5, 0.09), stock=12) == [12, 0]
+    # two of the first cost more: both stay
+    assert most((1, 2.5, 0.05), (2, 4.5, 0.09), stock=12) == [12, 6]
+    # three GPUs admit 0.19 together and 0.18 apart: three of the small ones go for one
+    assert most((3, 6.0, 0.19), (1, 2.0, 0.06), stock=12) == [4, 2]
+    # a limit, not the stock, ends the first: no trade for more of it
+    assert most((1, 2.0, 0.05), (2, 4.5, 0.09), stock=12, limit=3.0) == [3, 6]
+
+
+def test_free_replicas_are_not_traded_in_a_circle() -> None:
+    """Owned options in ample stock replace each other; one of them must stay."""
+    row = 0.3 * np.arange(5.0)
+    made = [Option(PREFILL, name, "g", 1, 1.0, owned=9) for name in ("a", "b")]
+    t = tables([*made, Option(DECODE, "d", "h", 1, 1.0)], [row, 1.1 * row, np.arange(2.0)], {})
+    proof = cheapest(t, NEED)
+    assert proof.settled and proof.usd == 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from experiments.solvers import published, speed
 from experiments.solvers.instances import SEEDS, instance, most_demand
 from experiments.solvers.rivals import RIVALS
 
+from pdalloc.allocation.linear import COVERED
 from pdalloc.fleet import DECODE, PREFILL, ROLES
 
 pytestmark = pytest.mark.pipeline
@@ -70,7 +72,45 @@ def test_the_greedy_trap() -> None:
 
 def test_summary_counts_what_was_proven() -> None:
     one = instance(0)
-    rows = [speed._row(one, "exact", 5.0, b, s, 1.0, 1) for b, s in ((5.0, 2.0), (4.0, 6.0))]
+    runs = ((5.0, 2.0, 1.0), (4.0, 6.0, 1.5))
+    rows = [speed._row(one, "exact", 5.0, bound, s, cpu, 1.0, 1) for bound, s, cpu in runs]
     (summary,) = speed.summary_rows(rows)
     assert (summary["instances"], summary["proven"]) == (2, 1)
     assert (summary["median_s"], summary["worst_s"]) == (4.0, 6.0)
+    assert (summary["median_cpu_s"], summary["worst_cpu_s"]) == (1.25, 1.5)
+
+
+def test_cpu_seconds_are_those_of_the_call() -> None:
+    """Sleep is no work; a busy loop of some CPU time takes that much."""
+
+    def busy(seconds: float) -> str:
+        until = time.process_time() + seconds
+        while time.process_time() < until:
+            pass
+        return "done"
+
+    result, cpu = speed._with_cpu(busy, 0.05)
+    assert result == "done" and 0.05 <= cpu < 0.5
+    assert speed._with_cpu(time.sleep, 0.1)[1] < 0.05
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("stock", [16, 40])
+def test_the_exact_search_agrees_with_highs(pooled: bool, stock: int) -> None:
+    """Two GPU types x 3 parallelism options x 2 roles: the one-hot program's optimum, gap 0."""
+    for seed in range(3, 7):
+        one = instance(seed, pooled, stock=stock, gpu_types=2)
+        proof, _ = speed.exact(one)
+        cost, _, _ = RIVALS["cvxpy_highs"](one.linear(), 60.0)
+        assert proof.settled and proof.usd == pytest.approx(cost, abs=1e-6)
+
+
+def test_a_large_stock_is_proven_within_the_bar() -> None:
+    """8 GPU types with 5,000 GPUs each: a proven fleet within stock, in 5 s of CPU."""
+    for pooled in (False, True):
+        one = instance(1, pooled, speed.LARGE_STOCK)
+        (proof, _), cpu = speed._with_cpu(speed.exact, one)
+        assert proof.settled and proof.counts is not None and cpu < 5.0
+        t = one.tables()
+        assert np.all(t.covered(proof.counts) >= COVERED)
+        assert np.all(np.add.reduceat(t.gpus * proof.counts, t.start[:-1]) <= t.stock)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from pdalloc.allocation.linear import COVERED
 from pdalloc.allocation.problem import Option
+from pdalloc.allocation.tables.compiled import compiled
 from pdalloc.fleet import ROLES, Fleet
 
 Array = NDArray[np.float64]
@@ -30,6 +31,22 @@ Flags = NDArray[np.bool_]
 
 ROUNDING = 1e-14
 """Relative to the last entry: differences between steps of a table that are all alike."""
+
+
+@compiled
+def _affine(admits: Array, usd: Array, most: Ints) -> Flags:
+    found = np.ones(len(most), np.bool_)
+    for i in range(len(most)):
+        for row in (admits[i], usd[i]):
+            least, greatest = row[1] - row[0], row[1] - row[0]
+            for m in range(2, most[i] + 1):
+                least, greatest = (
+                    min(least, row[m] - row[m - 1]),
+                    max(greatest, row[m] - row[m - 1]),
+                )
+            if greatest - least > ROUNDING * row[most[i]]:
+                found[i] = False
+    return found
 
 
 class Arrays(NamedTuple):
@@ -66,13 +83,7 @@ class Tables:
     @cached_property
     def affine(self) -> Flags:
         """Whether an option's every further replica admits and costs the same; (n,)."""
-
-        def alike(row: Array, most: int) -> bool:
-            steps = np.diff(row[: max(most, 1) + 1])
-            return bool(steps.max() - steps.min() <= ROUNDING * row[most])
-
-        pairs = zip(self.admits, self.usd, self.most, strict=True)
-        return np.array([alike(a, m) and alike(c, m) for a, c, m in pairs], np.bool_)
+        return _affine(self.admits, self.usd, self.most)
 
     @cached_property
     def arrays(self) -> Arrays:

@@ -43,7 +43,7 @@ def _add(t: Arrays, counts: Ints, left: Ints, lacking: Array, s: int) -> bool:
                     best, option, added = (t.usd[i, m] - usd) / gain, i, m - here
     if option < 0:
         return False
-    g = np.searchsorted(t.start, option, side="right") - 1
+    g = int(np.searchsorted(t.start, option, side="right")) - 1
     left[g] -= added * t.gpus[option]
     before = t.admits[option, counts[option]]
     counts[option] += added

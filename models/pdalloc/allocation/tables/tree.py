@@ -1,9 +1,10 @@
 """Branch and bound over ranges of counts, each node closed by listing what is left.
 
-The bound of a node is :mod:`.dual` at its best prices. Between it and a ceiling just above,
-:mod:`.points` lists every fleet that is left; the ceiling rises until the cheapest of them is
-below it (proven) or the lists grow long. Then the node splits: convexity is what the bound
-lacks, so the range of the option that is farthest below its table's convex hull is cut.
+The bound of a node is :mod:`.dual` at its best prices; the ranges then shrink to what a fleet
+cheaper than the best one known may have, and the bound is taken again. Between it and a ceiling
+just above, :mod:`.points` lists every fleet that is left; the ceiling rises until the cheapest of
+them is below it (proven) or the lists grow long. Then the node splits: convexity is what the
+bound lacks, so the range of the option that is farthest below its table's convex hull is cut.
 
 Plain arithmetic throughout: no solver, no tolerance but that of sums of doubles (SUM_ERROR).
 """
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pdalloc.allocation.tables.data import Array, Ints, Tables
+from pdalloc.allocation.tables.dominance import worth_having
 from pdalloc.allocation.tables.dual import (
     COARSEST,
     FINEST,
@@ -106,7 +108,8 @@ class _Tree:
     def grow(self, most_nodes: int) -> Proof:
         """Best-first until the least bound meets the best cost."""
         t = self.t
-        root = _Node(0.0, next(self.ties), np.zeros_like(t.most), t.most.copy(), self._guess())
+        most = worth_having(t.arrays, self.need)
+        root = _Node(0.0, next(self.ties), np.zeros_like(most), most, self._guess())
         queue, done = [root], 0
         while queue and queue[0].bound < self._goal():
             if done == most_nodes:
@@ -150,11 +153,12 @@ class _Tree:
                 return []
             if left > SHRUNK * width:
                 break
+        if self.straight and self._listed(node, PATIENCE):
+            return []
         option, at, lack = self._branch(node, cuts)
         gap = self.best - node.bound
-        if (self.straight or gap <= NEAR * node.bound or lack <= FLAT * gap) and self._listed(
-            node, PATIENCE if self.straight else 1.0
-        ):
+        flat = gap <= NEAR * node.bound or lack <= FLAT * gap
+        if not self.straight and flat and self._listed(node, 1.0):
             return []
         below, above = node.high.copy(), node.low.copy()
         below[option], above[option] = at, at + 1
