@@ -49,6 +49,7 @@ def by_stages(
         np.array([[s.floor / s.work / budget for _, _, s in pairs]]),
         np.array([[s.congestion / s.work**2 / budget for _, _, s in pairs]]),
         np.zeros((1, len(pairs)), bool),
+        linear.ceiling,
     )
 
 

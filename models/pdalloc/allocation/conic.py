@@ -11,8 +11,10 @@ perspective q of a square, both convex together in n and a:
     \texttt{demand[role]}: \sum_{i \in role} \mu_i a_i / \lambda \ge 1, \quad
     \texttt{slo[class/name]}: \sum_i \varphi_{ki} a_i + \kappa_{ki} q_i + z_{ki} \le 1,
 
-    \texttt{queue[role/type]}: a_i^2 \le q_i (n_i - a_i), \quad
-    \texttt{busy[role/type]}: a_i \le cap_i n_i, \quad
+    \texttt{idle[role/type]}: r_i = n_i - a_i, \quad
+    \texttt{queue[role/type]}: a_i^2 \le q_i r_i, \quad
+    \texttt{busy[role/type]}: a_i \le cap_i n_i,
+
     \texttt{tangent[class/name,role/type,j]}: s_j a_i + t_j n_i \le z_{ki},
 
 :math:`\varphi = f \mu / (\lambda \tau)` and :math:`\kappa = g \mu^2 / (\lambda \tau)`, with stock
@@ -28,7 +30,6 @@ the same with one type per role, a relaxation with more.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,7 +37,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pdalloc.allocation.covers import MOST_REPLICAS
 from pdalloc.allocation.linear import Array, LinearData, linear_data
 from pdalloc.allocation.population.burden import FULLEST, budget, delay_parts, on_one_latency
 from pdalloc.allocation.problem import AllocationProblem, Option
@@ -81,6 +81,8 @@ class ConicData:
     ``slos`` (K,) by name; ``full`` (n,) requests/s of a busy replica; at most ``cap`` (n,) of the
     replicas are busy. ``work`` phi and ``queue`` kappa (K, n) are shares of a budget; ``curved``
     (K, n) is true where tangents stand in. ``relaxed``: more is asked of each pool than this.
+    ``room`` (n,): the most whole replicas bought (real counts have no such box: stock and limits
+    would lose their price to it).
     """
 
     linear: LinearData
@@ -90,6 +92,7 @@ class ConicData:
     work: Array
     queue: Array
     curved: NDArray[np.bool_]
+    room: Array
     tangents: tuple[Tangent, ...] = ()
     relaxed: bool = False
 
@@ -102,15 +105,6 @@ class ConicData:
     def bends(self) -> list[tuple[int, int]]:
         """(SLO, option) that tangents stand in for."""
         return [(int(k), int(i)) for k, i in np.argwhere(self.curved)]
-
-    @property
-    def room(self) -> Array:
-        """The most whole replicas of each option that may be bought; (n,).
-
-        Not for real counts: where it binds, stock and limits would lose their price to it.
-        """
-        most = self.linear.reach(math.inf) if self.slos else self.linear.ceiling
-        return np.minimum(most, MOST_REPLICAS)
 
     @property
     def lines(self) -> dict[str, Tangent]:
@@ -163,7 +157,8 @@ def conic_data(problem: AllocationProblem, solver: str) -> tuple[ConicData, dict
         linear = linear_data(problem)
         n, none = len(linear.options), np.zeros((0, len(linear.options)))
         full = linear.share * problem.demand
-        return ConicData(linear, (), full, np.ones(n), none, none, none.astype(bool)), {}
+        curved, room = none.astype(bool), linear.ceiling
+        return ConicData(linear, (), full, np.ones(n), none, none, curved, room), {}
     types = capacity.system.replica_types
     options = tuple(o for role in ROLES for o in problem.in_role(role))
     full = np.array([capacity.stability_limit(o.role, types[o.replica_type]) for o in options])
@@ -171,14 +166,16 @@ def conic_data(problem: AllocationProblem, solver: str) -> tuple[ConicData, dict
     several = any(len(problem.in_role(role)) > 1 for role in ROLES)
     if problem.slo_scope == "pool":
         cap = np.minimum(cap, np.array([problem.rate(o) for o in options]) / full)
+    linear = linear_data(problem, full / problem.demand)
     data = ConicData(
-        linear_data(problem, full / problem.demand),
+        linear,
         tuple(f"{slo.traffic_class}/{slo.name}" for slo, _ in slos),
         full,
         cap,
         none,
         none,
         none.astype(bool),
+        linear.ceiling,
         relaxed=problem.slo_scope == "pool" and several,
     )
     burdens = {i: burdens_of(problem, o, slos) for i, o in enumerate(options)}

@@ -15,8 +15,8 @@ from typing import Any
 
 from pdalloc.allocation.conic import ConicData
 from pdalloc.allocation.conic_rounds import Point, solve_relaxation
+from pdalloc.allocation.packages import require
 from pdalloc.allocation.problem import Allocation, AllocationProblem
-from pdalloc.allocation.rounds import require
 from pdalloc.allocation.solvers.pyomo_misocp import model, point_of
 from pdalloc.errors import UnsupportedError
 
@@ -81,15 +81,13 @@ def minimise(data: ConicData) -> Point | None:
 
 
 def as_ratios(m: Any, data: ConicData) -> Any:
-    """``m`` with every cone as wait >= busy^2/idle, idle a variable that stays positive."""
+    """``m`` with every cone as wait >= busy^2/idle: ipopt keeps idle positive."""
     import pyomo.environ as pyo
 
-    used = [data.linear.labels[i] for i in data.queues]
     m.del_component(m.queue)
-    m.idle_count = pyo.Var(used, domain=pyo.NonNegativeReals)
-    m.idle = pyo.Constraint(used, rule=lambda m, x: m.idle_count[x] == m.count[x] - m.busy_count[x])
     m.queue = pyo.Constraint(
-        used, rule=lambda m, x: m.busy_count[x] ** 2 / m.idle_count[x] <= m.wait[x]
+        [data.linear.labels[i] for i in data.queues],
+        rule=lambda m, x: m.busy_count[x] ** 2 / m.idle_count[x] <= m.wait[x],
     )
     return m
 
