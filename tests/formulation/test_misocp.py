@@ -112,38 +112,32 @@ class Instance:
 
 
 CASES = [(kind, shared, seed) for kind in ("mm1", "mg1", "batch") for shared in (False, True)
-         for seed in range(5)]  # fmt: skip
+         for seed in range(3)]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize(("kind", "shared", "seed"), CASES)
 def test_no_cheaper_counts_keep_the_closed_form(
-    small: Any, name: str, kind: str, shared: bool, seed: int
+    small: Any, kind: str, shared: bool, seed: int
 ) -> None:
-    """Whole counts within the mean delay of the best split (theorem dual_cut), and no fewer."""
-    at = Instance(small, seed, kind, shared)
-    found = whole_optimum(at.data, BACKENDS[name].minimise)
-    assert found is not None
-    counts, known = found.counts, len(at.prefill) + len(at.decode)
-    assert at.delay(list(counts)) <= at.tau * (1.0 + 1e-8)
-    cost = sum(s.price * n for s, n in zip(at.stages[:known], counts, strict=False))
-    assert found.bound == pytest.approx(cost + (0.0 if shared else 1.0), abs=1e-6)
-    assert all(at.delay(n) > at.tau for n in at.largest_below(cost))
-    relaxed = cvxpy_relaxation.minimise(at.data)
-    assert relaxed is not None and relaxed.bound <= found.bound + 1e-9
+    """Whole counts within the mean delay of the best split (theorem dual_cut), and no fewer.
 
-
-@pytest.mark.parametrize(("kind", "shared", "seed"), CASES)
-def test_dual_cuts_agree(small: Any, kind: str, shared: bool, seed: int) -> None:
-    """Their chords lie on the safe side: never cheaper, and dearer only at the bound's edge."""
+    Dual cuts agree: their chords lie on the safe side, dearer only at the bound's edge.
+    """
     at = Instance(small, seed, kind, shared)
-    cone = whole_optimum(at.data, cvxpy_misocp.minimise)
+    found, other = (whole_optimum(at.data, b.minimise) for b in BACKENDS.values())
     cuts = cheapest_counts(at.burdens, linear_data(at.problem))
-    assert cone is not None and cuts is not None
+    relaxed = cvxpy_relaxation.minimise(at.data)
+    assert found is not None and other is not None and cuts is not None and relaxed is not None
     prices = np.array([s.price for s in at.stages])
-    below = float(prices @ cuts[0] - prices @ cone.counts)
-    assert below >= -1e-9
-    assert below < 1e-9 or at.delay(list(cone.counts)) > 0.998 * at.tau
+    for point in (found, other):
+        assert at.delay(list(point.counts)) <= at.tau * (1.0 + 1e-8)
+        assert point.bound == pytest.approx(prices @ point.counts, abs=1e-6)
+    assert other.bound == pytest.approx(found.bound, abs=1e-6)
+    cost = float(prices @ found.counts) - (0.0 if shared else 1.0)
+    assert all(at.delay(n) > at.tau for n in at.largest_below(cost))
+    more = float(prices @ cuts[0] - prices @ found.counts)
+    assert more >= -1e-9 and (more < 1e-9 or at.delay(list(found.counts)) > 0.998 * at.tau)
+    assert relaxed.bound <= found.bound + 1e-9
 
 
 def on_laws(small: Any, seed: int, bounds: dict[str, float], first: str) -> AllocationProblem:
@@ -164,7 +158,6 @@ def on_laws(small: Any, seed: int, bounds: dict[str, float], first: str) -> Allo
 
 LAWS = [
     (1, {"ttft": 2.4, "tpot": 2.2}, "transfer"),
-    (3, {"ttft": 2.0, "tpot": 1.9}, "decode"),
     (4, {"e2e": 1.8}, "decode"),
     (5, {"ttft": 1.5}, "prefill"),
 ]
@@ -186,23 +179,21 @@ def test_on_the_laws_the_exact_search_agrees(
 
 
 def test_stock_limits_and_owned_replicas(small: Any) -> None:
-    problem = on_laws(small, 5, {"ttft": 1.5}, "prefill")
+    """A limit on the small type, a big replica owned in each role, three big GPUs in stock."""
+    problem = on_laws(small, 1, {"ttft": 2.4}, "transfer")
     free = solver_named("exact").solve(problem)
-    most = max(free.fleet.count(PREFILL, t) for t in ("big", "small"))
-    less = tuple(
-        replace(o, most=most - 1.0) if free.fleet.count(PREFILL, o.replica_type) == most else o
-        for o in problem.in_role(PREFILL)
+    options = tuple(
+        replace(o, owned=1) if o.replica_type == "big" else replace(o, most=0.0)
+        for o in problem.options
     )
-    options = less + tuple(replace(o, owned=1) for o in problem.in_role(DECODE))
-    limited = replace(problem, options=options, stock={"big": 3, "small": 4})
+    limited = replace(problem, options=options, stock={"big": 3})
     exact = solver_named("exact").solve(limited)
-    assert exact.cost is not None and exact.cost != free.cost
+    assert exact.cost is not None and exact.fleet != free.fleet
+    nothing = replace(problem, stock={"big": 0, "small": 0})
     for name in BACKENDS:
         answer = solver_named(name).solve(limited)
         assert answer.cost == pytest.approx(exact.cost)
         assert certify(limited, answer.fleet).certified
-    nothing = replace(problem, stock={"big": 0, "small": 0})
-    for name in BACKENDS:
         answer = solver_named(name).solve(nothing)
         assert answer.status == "infeasible" and "stock" in answer.reason
 
