@@ -32,16 +32,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pdalloc.allocation.linear import Array, LinearData, linear_data
-from pdalloc.allocation.population.burden import FULLEST, budget, delay_parts, on_one_latency
+from pdalloc.allocation.population.curves import (
+    FULLEST,
+    IDLE,
+    budget,
+    burden_of,
+    on_one_latency,
+)
 from pdalloc.allocation.problem import AllocationProblem, Option
-from pdalloc.errors import UnstableError, UnsupportedError
-from pdalloc.fleet import PREFILL, ROLES
+from pdalloc.errors import UnsupportedError
+from pdalloc.fleet import ROLES
 from pdalloc.slo.interface import Objective
 from pdalloc.slo.statistics import Mean
 
@@ -121,12 +126,12 @@ class ConicData:
 class Burden:
     """Share of the budgets that one replica of an option makes at a load, by the laws.
 
-    ``at(load)`` is (K,) with load in [0, 1), and raises UnstableError.
+    ``at(load)`` is (K,) with load in [0, 1), NaN where the laws end near saturation; ``first``
+    (K,) is its slope at no load.
     """
 
     at: Callable[[float], Array]
     first: Array
-    """d at / d load at no load; (K,)."""
 
 
 def burdens_of(
@@ -135,15 +140,15 @@ def burdens_of(
     """The burden of ``o`` on ``slos`` over all requests; UnsupportedError where none is known."""
     capacity, r = problem.capacity, problem.capacity.system.replica_types[o.replica_type]
     full = capacity.stability_limit(o.role, r)
-    parts = delay_parts(capacity, o.role, slos)
-    budgets = np.array([budget(on_one_latency(slo)) for slo, _ in slos])
-    state_of = capacity.predictor.prefill if o.role == PREFILL else capacity.predictor.decode
+    single = [(on_one_latency(slo), index) for slo, index in slos]
+    curves = [burden_of(capacity, o.role, r, slo, index) for slo, index in single]
+    budgets = problem.demand * np.array([budget(slo) for slo, _ in single])
 
-    def delay(load: float) -> Array:
-        state: Any = state_of(r, load * full)
-        return np.array([part(state) for part in parts]) * full / (problem.demand * budgets)
+    def at(load: float) -> Array:
+        return np.array([curve(load * full) for curve in curves]) / budgets
 
-    return Burden(lambda load: load * delay(load), delay(0.0))
+    first = 2.0 * at(IDLE) / IDLE - at(2.0 * IDLE) / (2.0 * IDLE)
+    return Burden(at, first)
 
 
 def conic_data(problem: AllocationProblem, solver: str) -> tuple[ConicData, dict[int, Burden]]:
@@ -219,7 +224,7 @@ def _with_burden(data: ConicData, i: int, burden: Burden) -> ConicData:
     if family is not None:
         queue[:, i] = family
     else:
-        bent = np.abs(burden.at(0.5) - 0.5 * burden.first) > FAMILY * burden.first
+        bent = ~(np.abs(burden.at(0.5) - 0.5 * burden.first) <= FAMILY * burden.first)
         work[bent, i], curved[bent, i] = 0.0, True
         cap[i] = min(cap[i], _fullest(burden))
         for u in FIRST:
@@ -232,11 +237,8 @@ def _with_burden(data: ConicData, i: int, burden: Burden) -> ConicData:
 def _fullest(burden: Burden) -> float:
     """The greatest load of TOPS with numbers."""
     for u in TOPS:
-        try:
-            burden.at(u + STEP * (1.0 - u))
-        except UnstableError:
-            continue
-        return u
+        if np.isfinite(burden.at(u + STEP * (1.0 - u))).all():
+            return u
     raise UnsupportedError(f"no law has numbers at a load of {TOPS[-1]}; use --solver exact")
 
 
@@ -245,17 +247,15 @@ def _family(burden: Burden) -> Array | None:
     kappa = (burden.at(0.5) - 0.5 * burden.first) * 2.0
     kappa = np.where(np.abs(kappa) <= FAMILY * burden.first, 0.0, kappa)
     for u in TRIED:
-        try:
-            there = burden.at(float(u))
-        except UnstableError:
-            return None
-        if np.any(np.abs(burden.first * u + kappa * u * u / (1.0 - u) - there) > FAMILY * there):
+        there = burden.at(float(u))
+        error = np.abs(burden.first * u + kappa * u * u / (1.0 - u) - there)
+        if not np.all(error <= FAMILY * there):
             return None
     return kappa if np.all(kappa >= 0.0) else None
 
 
 def tangents_at(burden: Burden, i: int, slos: Iterable[int], u: float) -> list[Tangent]:
-    """Tangents of the burden of option ``i`` on ``slos`` at load ``u``; raises UnstableError."""
+    """Tangents of the burden of option ``i`` on ``slos`` at load ``u``, where there are laws."""
     value, slope = np.zeros_like(burden.first), burden.first
     if u > 0.0:
         h = min(STEP * (1.0 - u), u)
