@@ -49,6 +49,7 @@ def by_stages(
         np.array([[s.floor / s.work / budget for _, _, s in pairs]]),
         np.array([[s.congestion / s.work**2 / budget for _, _, s in pairs]]),
         np.zeros((1, len(pairs)), bool),
+        linear.ceiling,
     )
 
 
@@ -272,6 +273,48 @@ def test_a_missing_program_is_named_in_one_line(
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     with pytest.raises(UnsupportedError, match="programs ipopt, pounce: pip install") as caught:
         solver_named("pyomo_ipopt").solve(small.random_linear(0))
+    assert "\n" not in str(caught.value)
+
+
+class Elsewhere:
+    """Stands in for ipopt: Clarabel's optimum of the same arrays, or no optimum at all."""
+
+    def __init__(self, data: ConicData, end: str) -> None:
+        self.data, self.end = data, end
+
+    def solve(self, m: Any, **_: Any) -> Any:
+        from pyomo.opt import SolverResults, SolverStatus, TerminationCondition
+
+        found = cvxpy_relaxation.minimise(self.data)
+        assert found is not None
+        for i, x in enumerate(self.data.linear.labels):
+            m.bought[x].value, m.busy_count[x].value = found.counts[i], found.busy[i]
+        for c in m.slo.values():
+            m.dual[c] = -found.duals["slo[all/e2e.mean]"]
+        results = SolverResults()
+        results.solver.status = SolverStatus.ok
+        results.solver.termination_condition = TerminationCondition(self.end)
+        return results
+
+
+def test_what_a_nonlinear_program_says_is_read(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts, bound and prices of an optimum; None of infeasibility; a word of the rest."""
+    stages = {PREFILL: [Stage.mm1(1.0, 1.0)], DECODE: [Stage.mm1(3.0, 2.0)]}
+    data = by_stages(small, stages, 10.0, 4.0)
+    known = shared_budget(10.0, [stages[role][0] for role in ROLES], 4.0)
+
+    def minimise(end: str) -> Any:
+        monkeypatch.setattr("pyomo.environ.SolverFactory", lambda *_, **__: Elsewhere(data, end))
+        return pyomo_ipopt.minimise(data)
+
+    found = minimise("optimal")
+    assert found.counts == pytest.approx(known.counts, rel=1e-5)
+    assert found.bound <= known.cost and found.bound == pytest.approx(known.cost, rel=2e-6)
+    price = found.duals["slo[all/e2e.mean]"] / 4.0
+    assert price == pytest.approx(known.price_of_latency, rel=PRICE)
+    assert minimise("infeasible") is None
+    with pytest.raises(UnsupportedError, match="ended with 'maxIterations'") as caught:
+        minimise("maxIterations")
     assert "\n" not in str(caught.value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import sys
 from dataclasses import replace
 from itertools import product
@@ -56,6 +57,24 @@ def test_random_linear_problems(small: Any, seed: int) -> None:
 def test_the_random_problems_are_of_both_kinds(small: Any) -> None:
     feasible = [small.brute_force(small.random_linear(seed)) is not None for seed in range(40)]
     assert 10 <= sum(feasible) <= 30
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_large_problems_agree(small: Any, seed: int) -> None:
+    """8 GPU types x 3 parallelism options x 2 roles; the relaxation is below, and near."""
+    rng = random.Random(seed)
+    rows = []
+    for g, role in product(range(8), ROLES):
+        speed, price = rng.uniform(1.0, 6.0), rng.uniform(0.9, 1.1)
+        for k in (1, 2, 4):
+            rate = speed * k ** rng.uniform(0.8, 1.05)
+            rows.append((role, f"g{g}x{k}", f"g{g}", k, k * price * speed, rate, 0, math.inf))
+    problem = small.problem_of(rows, 900.0, {f"g{g}": 64 for g in range(8)})
+    best = solve("exact", problem).cost
+    for name in EXACT:
+        check_answer(problem, solve(name, problem), best)
+    bound = solve("cvxpy_relaxation", problem).details["relaxation_usd_per_hour"]
+    assert best is not None and 0.99 * best < float(bound) <= best
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -11,8 +11,10 @@ perspective q of a square, both convex together in n and a:
     \texttt{demand[role]}: \sum_{i \in role} \mu_i a_i / \lambda \ge 1, \quad
     \texttt{slo[class/name]}: \sum_i \varphi_{ki} a_i + \kappa_{ki} q_i + z_{ki} \le 1,
 
-    \texttt{queue[role/type]}: a_i^2 \le q_i (n_i - a_i), \quad
-    \texttt{busy[role/type]}: a_i \le cap_i n_i, \quad
+    \texttt{idle[role/type]}: r_i = n_i - a_i, \quad
+    \texttt{queue[role/type]}: a_i^2 \le q_i r_i, \quad
+    \texttt{busy[role/type]}: a_i \le cap_i n_i,
+
     \texttt{tangent[class/name,role/type,j]}: s_j a_i + t_j n_i \le z_{ki},
 
 :math:`\varphi = f \mu / (\lambda \tau)` and :math:`\kappa = g \mu^2 / (\lambda \tau)`, with stock
@@ -28,20 +30,23 @@ the same with one type per role, a relaxation with more.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pdalloc.allocation.covers import MOST_REPLICAS
 from pdalloc.allocation.linear import Array, LinearData, linear_data
-from pdalloc.allocation.population.curves import FULLEST, budget, delay_parts, on_one_latency
+from pdalloc.allocation.population.curves import (
+    FULLEST,
+    IDLE,
+    budget,
+    burden_of,
+    on_one_latency,
+)
 from pdalloc.allocation.problem import AllocationProblem, Option
-from pdalloc.errors import UnstableError, UnsupportedError
-from pdalloc.fleet import PREFILL, ROLES
+from pdalloc.errors import UnsupportedError
+from pdalloc.fleet import ROLES
 from pdalloc.slo.interface import Objective
 from pdalloc.slo.statistics import Mean
 
@@ -81,6 +86,8 @@ class ConicData:
     ``slos`` (K,) by name; ``full`` (n,) requests/s of a busy replica; at most ``cap`` (n,) of the
     replicas are busy. ``work`` phi and ``queue`` kappa (K, n) are shares of a budget; ``curved``
     (K, n) is true where tangents stand in. ``relaxed``: more is asked of each pool than this.
+    ``room`` (n,): the most whole replicas bought (real counts have no such box: stock and limits
+    would lose their price to it).
     """
 
     linear: LinearData
@@ -90,6 +97,7 @@ class ConicData:
     work: Array
     queue: Array
     curved: NDArray[np.bool_]
+    room: Array
     tangents: tuple[Tangent, ...] = ()
     relaxed: bool = False
 
@@ -102,15 +110,6 @@ class ConicData:
     def bends(self) -> list[tuple[int, int]]:
         """(SLO, option) that tangents stand in for."""
         return [(int(k), int(i)) for k, i in np.argwhere(self.curved)]
-
-    @property
-    def room(self) -> Array:
-        """The most whole replicas of each option that may be bought; (n,).
-
-        Not for real counts: where it binds, stock and limits would lose their price to it.
-        """
-        most = self.linear.reach(math.inf) if self.slos else self.linear.ceiling
-        return np.minimum(most, MOST_REPLICAS)
 
     @property
     def lines(self) -> dict[str, Tangent]:
@@ -127,12 +126,12 @@ class ConicData:
 class Burden:
     """Share of the budgets that one replica of an option makes at a load, by the laws.
 
-    ``at(load)`` is (K,) with load in [0, 1), and raises UnstableError.
+    ``at(load)`` is (K,) with load in [0, 1), NaN where the laws end near saturation; ``first``
+    (K,) is its slope at no load.
     """
 
     at: Callable[[float], Array]
     first: Array
-    """d at / d load at no load; (K,)."""
 
 
 def burdens_of(
@@ -141,15 +140,15 @@ def burdens_of(
     """The burden of ``o`` on ``slos`` over all requests; UnsupportedError where none is known."""
     capacity, r = problem.capacity, problem.capacity.system.replica_types[o.replica_type]
     full = capacity.stability_limit(o.role, r)
-    parts = delay_parts(capacity, o.role, slos)
-    budgets = np.array([budget(on_one_latency(slo)) for slo, _ in slos])
-    state_of = capacity.predictor.prefill if o.role == PREFILL else capacity.predictor.decode
+    single = [(on_one_latency(slo), index) for slo, index in slos]
+    curves = [burden_of(capacity, o.role, r, slo, index) for slo, index in single]
+    budgets = problem.demand * np.array([budget(slo) for slo, _ in single])
 
-    def delay(load: float) -> Array:
-        state: Any = state_of(r, load * full)
-        return np.array([part(state) for part in parts]) * full / (problem.demand * budgets)
+    def at(load: float) -> Array:
+        return np.array([curve(load * full) for curve in curves]) / budgets
 
-    return Burden(lambda load: load * delay(load), delay(0.0))
+    first = 2.0 * at(IDLE) / IDLE - at(2.0 * IDLE) / (2.0 * IDLE)
+    return Burden(at, first)
 
 
 def conic_data(problem: AllocationProblem, solver: str) -> tuple[ConicData, dict[int, Burden]]:
@@ -163,7 +162,8 @@ def conic_data(problem: AllocationProblem, solver: str) -> tuple[ConicData, dict
         linear = linear_data(problem)
         n, none = len(linear.options), np.zeros((0, len(linear.options)))
         full = linear.share * problem.demand
-        return ConicData(linear, (), full, np.ones(n), none, none, none.astype(bool)), {}
+        curved, room = none.astype(bool), linear.ceiling
+        return ConicData(linear, (), full, np.ones(n), none, none, curved, room), {}
     types = capacity.system.replica_types
     options = tuple(o for role in ROLES for o in problem.in_role(role))
     full = np.array([capacity.stability_limit(o.role, types[o.replica_type]) for o in options])
@@ -171,14 +171,16 @@ def conic_data(problem: AllocationProblem, solver: str) -> tuple[ConicData, dict
     several = any(len(problem.in_role(role)) > 1 for role in ROLES)
     if problem.slo_scope == "pool":
         cap = np.minimum(cap, np.array([problem.rate(o) for o in options]) / full)
+    linear = linear_data(problem, full / problem.demand)
     data = ConicData(
-        linear_data(problem, full / problem.demand),
+        linear,
         tuple(f"{slo.traffic_class}/{slo.name}" for slo, _ in slos),
         full,
         cap,
         none,
         none,
         none.astype(bool),
+        linear.ceiling,
         relaxed=problem.slo_scope == "pool" and several,
     )
     burdens = {i: burdens_of(problem, o, slos) for i, o in enumerate(options)}
@@ -222,7 +224,7 @@ def _with_burden(data: ConicData, i: int, burden: Burden) -> ConicData:
     if family is not None:
         queue[:, i] = family
     else:
-        bent = np.abs(burden.at(0.5) - 0.5 * burden.first) > FAMILY * burden.first
+        bent = ~(np.abs(burden.at(0.5) - 0.5 * burden.first) <= FAMILY * burden.first)
         work[bent, i], curved[bent, i] = 0.0, True
         cap[i] = min(cap[i], _fullest(burden))
         for u in FIRST:
@@ -235,11 +237,8 @@ def _with_burden(data: ConicData, i: int, burden: Burden) -> ConicData:
 def _fullest(burden: Burden) -> float:
     """The greatest load of TOPS with numbers."""
     for u in TOPS:
-        try:
-            burden.at(u + STEP * (1.0 - u))
-        except UnstableError:
-            continue
-        return u
+        if np.isfinite(burden.at(u + STEP * (1.0 - u))).all():
+            return u
     raise UnsupportedError(f"no law has numbers at a load of {TOPS[-1]}; use --solver exact")
 
 
@@ -248,17 +247,15 @@ def _family(burden: Burden) -> Array | None:
     kappa = (burden.at(0.5) - 0.5 * burden.first) * 2.0
     kappa = np.where(np.abs(kappa) <= FAMILY * burden.first, 0.0, kappa)
     for u in TRIED:
-        try:
-            there = burden.at(float(u))
-        except UnstableError:
-            return None
-        if np.any(np.abs(burden.first * u + kappa * u * u / (1.0 - u) - there) > FAMILY * there):
+        there = burden.at(float(u))
+        error = np.abs(burden.first * u + kappa * u * u / (1.0 - u) - there)
+        if not np.all(error <= FAMILY * there):
             return None
     return kappa if np.all(kappa >= 0.0) else None
 
 
 def tangents_at(burden: Burden, i: int, slos: Iterable[int], u: float) -> list[Tangent]:
-    """Tangents of the burden of option ``i`` on ``slos`` at load ``u``; raises UnstableError."""
+    """Tangents of the burden of option ``i`` on ``slos`` at load ``u``, where there are laws."""
     value, slope = np.zeros_like(burden.first), burden.first
     if u > 0.0:
         h = min(STEP * (1.0 - u), u)

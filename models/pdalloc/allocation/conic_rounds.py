@@ -12,6 +12,7 @@ keeps, with the multipliers z of ``busy``, :math:`-\sum_i z_i n_i \partial cap_i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,7 @@ import numpy as np
 from pdalloc.allocation.baselines import judged
 from pdalloc.allocation.certify import certify
 from pdalloc.allocation.conic import ConicData, burdens_of, conic_data, tangents_at
+from pdalloc.allocation.covers import MOST_REPLICAS
 from pdalloc.allocation.infeasibility import explain_infeasible
 from pdalloc.allocation.linear import Array
 from pdalloc.allocation.population import explain_population
@@ -34,6 +36,8 @@ KEPT = 1e-9
 """Excess over a budget, relative, that still counts as kept."""
 NEAR = 1e-7
 """The same of a relaxation by tangents: it is a lower bound before it is kept."""
+WIDER = 4.0
+"""Factor on the box of counts where it may bind: SCIP errs in boxes that are too wide."""
 NOT_CONVEX = 1e-6
 """A tangent may pass the burden by so much of it (a difference quotient's noise)."""
 WHOLE = 1e-6
@@ -109,7 +113,7 @@ def solve_integer(problem: AllocationProblem, solver: str, minimise: Minimise) -
             "slo_scope: population; use --solver exact"
         )
     for rounds in range(1, MOST_ROUNDS + 1):
-        point = minimise(refined.data)
+        point = whole_optimum(refined.data, minimise)
         if point is None:
             return infeasible(solver, _why(problem))
         fleet = refined.data.linear.fleet(point.counts)
@@ -123,6 +127,20 @@ def solve_integer(problem: AllocationProblem, solver: str, minimise: Minimise) -
                 f"({'; '.join(check.broken)}); use --solver exact"
             )
     raise UnsupportedError(refined.unsettled(MOST_ROUNDS))
+
+
+def whole_optimum(data: ConicData, minimise: Minimise) -> Point | None:
+    """The optimum with whole counts in a box that is wide enough; None when it is infeasible.
+
+    No cheaper fleet has more replicas of a type than its cost affords.
+    """
+    while True:
+        point = minimise(data)
+        cost = math.inf if point is None else data.linear.cost(point.counts)
+        reach = np.minimum(data.linear.reach(cost), MOST_REPLICAS)
+        if np.all(reach <= data.room):
+            return point
+        data = replace(data, room=np.maximum(data.room, np.minimum(reach, WIDER * data.room)))
 
 
 class _Refined:

@@ -24,7 +24,6 @@ an SLO that the fleet kept.
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,17 +44,6 @@ MOST_ROUNDS = 60
 
 Minimise = Callable[[LinearData], tuple[Array, float] | None]
 """A backend: (counts (n,), proven lower bound in USD/hour), or None when infeasible."""
-
-
-def require(solver: str, *packages: str) -> None:
-    """Raise UnsupportedError, in one line, unless ``packages`` can be imported."""
-    for package in packages:
-        try:
-            importlib.import_module(package)
-        except ImportError:
-            raise UnsupportedError(
-                f"solver {solver!r} needs the package {package}: pip install {' '.join(packages)}"
-            ) from None
 
 
 def solve_in_rounds(problem: AllocationProblem, solver: str, minimise: Minimise) -> Allocation:

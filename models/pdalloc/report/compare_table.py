@@ -45,6 +45,8 @@ def print_compare(answer: CompareAnswer, console: Console | None = None) -> None
     for row in answer.solvers:
         if "path" in row.details:
             say(out, iteration(row))
+        if "relaxation_usd_per_hour" in row.details:
+            say(out, relaxation(row))
     if any(slo.simulated_verdict for row in answer.solvers for slo in row.promises):
         out.print(_simulated(answer.solvers, sign(out, "±", "+-")))
     for line in answer.warnings:
@@ -125,6 +127,14 @@ def iteration(row: SolverAnswer) -> str:
     path = " -> ".join(name for name, _ in itertools.groupby(str(d["path"]).split()))
     failed = f"{d['failures']:.0f} of whose fleets broke an SLO"
     return f"{row.solver}: {d['ended']} after {d['rounds']:.0f} rounds, {failed}: {path}"
+
+
+def relaxation(row: SolverAnswer) -> str:
+    """What fractional replicas would cost, and what they are, in a sentence."""
+    named = ((key[6:-1], n) for key, n in row.details.items() if key.startswith("count["))
+    counts = ", ".join(f"{name} {n:.2f}" for name, n in named if float(n) >= 0.005)
+    cost = usd(float(row.details["relaxation_usd_per_hour"]))
+    return f"{row.solver}: fractional replicas would cost {cost} USD/h ({counts})"
 
 
 def _simulated(rows: list[SolverAnswer], plus_minus: str) -> Table:

@@ -7,7 +7,7 @@ States and values at a load are worked out once for all problems that share a sy
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,14 +43,14 @@ def curves(
     loads = np.unique(np.concatenate([most * spread, some]))
     values = np.empty((len(capacity.slo_classes), len(loads)))
     for row, (slo, index) in zip(values, capacity.slo_classes, strict=True):
-        value = _burden(capacity, role, r, on_one_latency(slo), index)
+        value = burden_of(capacity, role, r, on_one_latency(slo), index)
         row[:] = [value(float(y)) for y in loads]
     known = np.isfinite(values).all(axis=0)
     good = len(loads) if known.all() else int(np.argmin(known))
     return loads[:good], values[:, :good]
 
 
-def _burden(
+def burden_of(
     capacity: Capacity, role: Role, r: ReplicaType, slo: Slo, index: int
 ) -> Callable[[float], float]:
     """f on ``slo`` against the load in requests/s; NaN beyond the laws."""
@@ -73,13 +73,6 @@ def _burden(
         return float(memory[load])
 
     return value
-
-
-def delay_parts(
-    capacity: Capacity, role: Role, slos: Iterable[tuple[Objective, int]]
-) -> list[Callable[[Any], float]]:
-    """D of a state of ``role``, by SLO (given with the index of its class): its part of each."""
-    return [_part(capacity, on_one_latency(slo), index, role) for slo, index in slos]
 
 
 def on_one_latency(slo: Objective) -> Slo:

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import importlib
 import math
-import os
-import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from pdalloc.allocation.linear import COVERED, HIGHS_OPTIONS, SCIP_OPTIONS, Array, LinearData
+from pdalloc.allocation.packages import require, silent
 from pdalloc.allocation.problem import Allocation, AllocationProblem
-from pdalloc.allocation.rounds import require, solve_in_rounds
+from pdalloc.allocation.rounds import solve_in_rounds
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import DECODE, PREFILL, ROLES
 
@@ -78,20 +76,6 @@ def proven_bound(problem: Any, engine: str) -> float:
     """The greatest lower bound on the cost that ``engine`` proved, USD/hour."""
     extra = problem.solver_stats.extra_stats
     return float(extra.mip_dual_bound if engine == "HIGHS" else extra["model"].getDualbound())
-
-
-@contextmanager
-def silent() -> Iterator[None]:
-    """Keep a solver's banner, printed below Python, out of this process's output."""
-    sys.stdout.flush()
-    kept, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(null)
 
 
 def model(data: LinearData) -> tuple[Any, Any]:

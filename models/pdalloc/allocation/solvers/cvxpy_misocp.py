@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pdalloc.allocation.conic import ConicData
 from pdalloc.allocation.conic_rounds import Point, solve_integer
+from pdalloc.allocation.packages import require
 from pdalloc.allocation.problem import Allocation, AllocationProblem
-from pdalloc.allocation.rounds import require
 from pdalloc.allocation.solvers.cvxpy_milp import optimise, proven_bound
 from pdalloc.allocation.solvers.cvxpy_relaxation import model
 from pdalloc.errors import UnsupportedError

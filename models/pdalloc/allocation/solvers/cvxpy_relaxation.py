@@ -18,8 +18,8 @@ import numpy as np
 from pdalloc.allocation.conic import ConicData
 from pdalloc.allocation.conic_rounds import Point, solve_relaxation
 from pdalloc.allocation.linear import COVERED
+from pdalloc.allocation.packages import require
 from pdalloc.allocation.problem import Allocation, AllocationProblem
-from pdalloc.allocation.rounds import require
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import ROLES
 
@@ -113,8 +113,10 @@ def _slo_rows(data: ConicData, counts: Any, busy: Any) -> list[Any]:
     total = [data.work[k] @ busy for k in range(len(data.slos))]
     if data.queues:
         wait = cp.Variable(len(data.queues), nonneg=True, name="wait")
+        idle = cp.Variable(len(data.queues), nonneg=True, name="idle")
         for at, i in enumerate(data.queues):
-            cone = cp.quad_over_lin(busy[i], counts[i] - busy[i]) <= wait[at]
+            rows.append((idle[at] == counts[i] - busy[i]).set_label(f"idle[{labels[i]}]"))
+            cone = cp.quad_over_lin(busy[i], idle[at]) <= wait[at]
             rows.append(cone.set_label(f"queue[{labels[i]}]"))
         total = [t + data.queue[k, data.queues] @ wait for k, t in enumerate(total)]
     if data.bends:

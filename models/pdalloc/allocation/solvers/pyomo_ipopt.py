@@ -15,12 +15,13 @@ from typing import Any
 
 from pdalloc.allocation.conic import ConicData
 from pdalloc.allocation.conic_rounds import Point, solve_relaxation
+from pdalloc.allocation.packages import require, silent
 from pdalloc.allocation.problem import Allocation, AllocationProblem
-from pdalloc.allocation.rounds import require
 from pdalloc.allocation.solvers.pyomo_misocp import model, point_of
 from pdalloc.errors import UnsupportedError
 
-IPOPT_OPTIONS = {"tol": 1e-9, "constr_viol_tol": 1e-10, "acceptable_tol": 1e-9}
+TOLERANCES = (1e-9, 1e-7)
+"""Of optimality: the first that is reached (tangents may lie close together)."""
 PROGRAMS = ("ipopt", "pounce")
 NEAR = 1e-6
 """Excess over a budget, relative, at which no more tangents are asked for."""
@@ -63,13 +64,18 @@ def minimise(data: ConicData) -> Point | None:
 
     m = as_ratios(model(data, integer=False), data)
     m.dual = pyo.Suffix(direction=pyo.Suffix.IMPORT)
-    _start(m, data)
     ipopt = pyo.SolverFactory("ipopt", executable=program())
-    results = ipopt.solve(m, options=IPOPT_OPTIONS, load_solutions=False)
-    end = results.solver.termination_condition
-    if end == End.infeasible:
-        return None
-    if end != End.optimal:
+    for tolerance in TOLERANCES:
+        _start(m, data)
+        options = {"tol": tolerance, "acceptable_tol": tolerance, "constr_viol_tol": tolerance}
+        with silent():
+            results = ipopt.solve(m, options=options, load_solutions=False)
+        end = results.solver.termination_condition
+        if end == End.infeasible:
+            return None
+        if end == End.optimal:
+            break
+    else:
         raise UnsupportedError(f"ipopt ended with {str(end)!r}; use --solver cvxpy_relaxation")
     m.solutions.load_from(results)
     rows = m.component_data_objects(pyo.Constraint)
@@ -81,15 +87,13 @@ def minimise(data: ConicData) -> Point | None:
 
 
 def as_ratios(m: Any, data: ConicData) -> Any:
-    """``m`` with every cone as wait >= busy^2/idle, idle a variable that stays positive."""
+    """``m`` with every cone as wait >= busy^2/idle: ipopt keeps idle positive."""
     import pyomo.environ as pyo
 
-    used = [data.linear.labels[i] for i in data.queues]
     m.del_component(m.queue)
-    m.idle_count = pyo.Var(used, domain=pyo.NonNegativeReals)
-    m.idle = pyo.Constraint(used, rule=lambda m, x: m.idle_count[x] == m.count[x] - m.busy_count[x])
     m.queue = pyo.Constraint(
-        used, rule=lambda m, x: m.busy_count[x] ** 2 / m.idle_count[x] <= m.wait[x]
+        [data.linear.labels[i] for i in data.queues],
+        rule=lambda m, x: m.busy_count[x] ** 2 / m.idle_count[x] <= m.wait[x],
     )
     return m
 

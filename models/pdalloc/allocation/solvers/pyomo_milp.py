@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from pdalloc.allocation.linear import COVERED, HIGHS_OPTIONS, SCIP_OPTIONS, Array, LinearData
+from pdalloc.allocation.packages import require, silent
 from pdalloc.allocation.problem import Allocation, AllocationProblem
-from pdalloc.allocation.rounds import require, solve_in_rounds
+from pdalloc.allocation.rounds import solve_in_rounds
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import DECODE, PREFILL, ROLES
 
@@ -67,13 +68,14 @@ def optimise(m: Any, engine: str, seconds: float | None = None) -> Any:
     from pyomo.contrib.solver.common.factory import SolverFactory
     from pyomo.contrib.solver.common.results import TerminationCondition as End
 
-    results = SolverFactory(engine).solve(
-        m,
-        time_limit=seconds,
-        solver_options=dict(ENGINES[engine][1]),
-        raise_exception_on_nonoptimal_result=False,
-        load_solutions=False,
-    )
+    with silent():
+        results = SolverFactory(engine).solve(
+            m,
+            time_limit=seconds,
+            solver_options=dict(ENGINES[engine][1]),
+            raise_exception_on_nonoptimal_result=False,
+            load_solutions=False,
+        )
     end = results.termination_condition
     if seconds is not None:
         return results
