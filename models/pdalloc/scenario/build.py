@@ -46,7 +46,7 @@ class Scenario:
     must be met: those on one latency first, then the joint ones; ``best_effort`` binds nothing.
     ``headroom`` and ``redundancy`` as in :class:`~pdalloc.allocation.problem.AllocationProblem`.
     ``parts``: the same question about each group of classes with pools of its own; none where
-    all share them (:mod:`pdalloc.scenario.pools`).
+    all share them (:mod:`pdalloc.scenario.pools`); ``choices`` of parts that the planner has.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Scenario:
     redundancy: int = 0
     best_effort: tuple[BestEffort, ...] = ()
     parts: tuple[Scenario, ...] = ()
+    choices: tuple[Scenario, ...] = ()
 
     @property
     def demand(self) -> float:
