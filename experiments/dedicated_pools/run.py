@@ -36,7 +36,7 @@ from pdalloc.scenario import load_scenario
 FOLDER = Path(__file__).resolve().parent
 SCENARIO, RESULTS = FOLDER / "scenario.yaml", FOLDER / "results"
 RATES = (2, 10, 50, 200)
-EDGES = ("512 tokens", "1024 tokens", "2048 tokens")
+EDGES = ("1024 tokens", "2048 tokens")
 SLOS: Mapping[str, str] = {"p99 1 s": "{p99: 1 s}", "mean 300 ms": "{mean: 300 ms}"}
 L4_SHARES = (1.0, 0.75, 0.5, 0.35, 0.25)
 """Of the list price of an L4."""
@@ -64,11 +64,14 @@ def compared(variant: str | None, overrides: Sequence[str]) -> dict[str, Value]:
         "dedicated_usd_per_hour": found.cost,
         "dedicated_bound_usd_per_hour": found.bound,
     }
-    for shared in shared_pools(scenario, found.cost):
-        row[f"shared_{shared.promise}_fleet"] = shared.fleet
-        row[f"shared_{shared.promise}_usd_per_hour"] = shared.cost_usd_per_hour
-        change = shared.dedicated_change
-        row[f"change_{shared.promise}_percent"] = None if change is None else 100.0 * change
+    beside = {shared.promise: shared for shared in shared_pools(scenario, found.cost)}
+    for promise in ("class", "bucket"):  # the latter only where there are buckets
+        shared = beside.get(promise)
+        change = None if shared is None else shared.dedicated_change
+        row[f"shared_{promise}_fleet"] = None if shared is None else shared.fleet
+        cost = None if shared is None else shared.cost_usd_per_hour
+        row[f"shared_{promise}_usd_per_hour"] = cost
+        row[f"change_{promise}_percent"] = None if change is None else 100.0 * change
     return row
 
 

@@ -14,7 +14,7 @@ from pdalloc.allocation.dedicated.joint import METHOD, solve_jointly
 from pdalloc.allocation.dedicated.prices import Priced, best_prices, priced
 from pdalloc.allocation.dedicated.problem import NOTHING
 from pdalloc.allocation.dedicated.search import APART, PRICES, _Best, _by_prices, _dearest, _in_turn
-from pdalloc.allocation.problem import Allocation
+from pdalloc.allocation.problem import Allocation, AllocationProblem
 from pdalloc.allocation.solvers.exact import SOLVER
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
@@ -174,7 +174,7 @@ def test_only_whole_and_cheaper_divisions_are_kept(small) -> None:
     other = Fleet.of({(PREFILL, "cheap"): 1, (DECODE, "dear"): 1})
     best.offer((one, NOTHING))
     best.offer((one, one))  # four cheap ones against three in stock
-    assert best.fleets == () and math.isinf(best.goal())
+    assert not best.fleets and math.isinf(best.goal())
     best.offer((other, other))
     best.offer((one, other))
     best.offer((other, other))
@@ -199,7 +199,7 @@ def test_prices_and_lists_give_what_the_joint_program_gives(small, stock: int) -
 def test_listing_ends_where_the_solver_lists_nothing(small, monkeypatch) -> None:
     """Then the bound of the prices stands; the answer is feasible, or it says what is missing."""
 
-    def unlisted(problem: object, alternatives: int = 0) -> Allocation:
+    def unlisted(problem: AllocationProblem, alternatives: int = 0) -> Allocation:
         if alternatives:
             raise UnsupportedError("no alternatives here")
         return solve(problem, 0)
