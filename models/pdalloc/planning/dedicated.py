@@ -15,7 +15,7 @@ from pdalloc.fleet import DECODE, Fleet
 from pdalloc.planning.assembly import answer_of
 from pdalloc.planning.dedicated_answer import DedicatedAnswer, PartAnswer, SharedAnswer, TriedAnswer
 from pdalloc.planning.effort import SEED, Effort
-from pdalloc.planning.plan import AGAIN, solved
+from pdalloc.planning.plan import AGAIN, check_apart, solved
 from pdalloc.planning.validated import Progress, validated
 from pdalloc.scenario import Scenario
 from pdalloc.scenario.pools import fitting, together
@@ -45,6 +45,7 @@ def plan_dedicated(
     """
     if not scenario.parts:
         raise InputError("pools: all classes share pools here; set pools: dedicated, or use plan")
+    check_apart(scenario.parts[0])
     scenario, tried = chosen_buckets(scenario)
     problem = dedicated_problem(scenario)
     found = _certified(problem)
