@@ -2,10 +2,10 @@
 
     python experiments/dedicated_pools/run.py
 
-Writes results/*.csv and results/manifest.json in about a minute: buckets under one SLO against
-rate, edge and SLO; the price of an L4 at which short prompts move to it; two classes with SLOs of
-their own; few large GPUs in stock; and three of these plans simulated, the only part with random
-numbers.
+Writes results/*.csv and results/manifest.json in about a minute and a half: buckets under one SLO
+against rate, edge and SLO, and with the best edge; the price of an L4 at which short prompts move
+to it; two classes with SLOs of their own; few large GPUs in stock; and the plan of every variant
+simulated, the only part with random numbers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,19 @@ from experiments.results import Row, Value, write_csv
 from pdalloc.allocation.dedicated import solve_dedicated
 from pdalloc.catalog import loader as catalog
 from pdalloc.planning import Effort
-from pdalloc.planning.dedicated import dedicated_problem, plan_dedicated, shared_pools
+from pdalloc.planning.dedicated import (
+    chosen_buckets,
+    dedicated_problem,
+    plan_dedicated,
+    shared_pools,
+)
 from pdalloc.planning.effort import SEED
 from pdalloc.scenario import load_scenario
 
 FOLDER = Path(__file__).resolve().parent
 SCENARIO, RESULTS = FOLDER / "scenario.yaml", FOLDER / "results"
 RATES = (2, 10, 50, 200)
-EDGES = ("512 tokens", "1024 tokens", "2048 tokens")
+EDGES = ("1024 tokens", "2048 tokens")
 SLOS: Mapping[str, str] = {"p99 1 s": "{p99: 1 s}", "mean 300 ms": "{mean: 300 ms}"}
 L4_SHARES = (1.0, 0.75, 0.5, 0.35, 0.25)
 """Of the list price of an L4."""
@@ -43,25 +48,30 @@ STOCKS = (
     {"h100": 2, "a100": 2, "l40s": 2},
 )
 """GPUs that can be had; L4, and what is not named, without end."""
+VARIANTS = (None, "classes", "stock")
 EFFORT = Effort(20_000, 8)
 
 
 def compared(variant: str | None, overrides: Sequence[str]) -> dict[str, Value]:
     """Dedicated pools beside shared ones, whose SLOs hold per class or per bucket."""
-    scenario = load_scenario(SCENARIO, variant, overrides)
+    scenario, _ = chosen_buckets(load_scenario(SCENARIO, variant, overrides))
     found = solve_dedicated(dedicated_problem(scenario))
     row: dict[str, Value] = {
         "status": found.status,
         "proof": found.method,
+        "parts": " | ".join(part.title for part in scenario.parts),
         "dedicated_fleet": " | ".join(str(fleet) for fleet in found.fleets),
         "dedicated_usd_per_hour": found.cost,
         "dedicated_bound_usd_per_hour": found.bound,
     }
-    for shared in shared_pools(scenario, found.cost):
-        row[f"shared_{shared.promise}_fleet"] = shared.fleet
-        row[f"shared_{shared.promise}_usd_per_hour"] = shared.cost_usd_per_hour
-        change = shared.dedicated_change
-        row[f"change_{shared.promise}_percent"] = None if change is None else 100.0 * change
+    beside = {shared.promise: shared for shared in shared_pools(scenario, found.cost)}
+    for promise in ("class", "bucket"):  # the latter only where there are buckets
+        shared = beside.get(promise)
+        change = None if shared is None else shared.dedicated_change
+        row[f"shared_{promise}_fleet"] = None if shared is None else shared.fleet
+        cost = None if shared is None else shared.cost_usd_per_hour
+        row[f"shared_{promise}_usd_per_hour"] = cost
+        row[f"change_{promise}_percent"] = None if change is None else 100.0 * change
     return row
 
 
@@ -76,6 +86,15 @@ def bucket_rows(rates: Sequence[float] = RATES, edges: Sequence[str] = EDGES) ->
             "edge_tokens": int(edge[:-7]),
         }
         rows.append(row | compared(None, [*overrides, f"traffic.0.slo.ttft={slo}"]))
+    return rows
+
+
+def auto_rows(rates: Sequence[float] = RATES[1:]) -> list[Row]:
+    """The best of eight choices of one edge, or of none."""
+    rows: list[Row] = []
+    for rate in rates:
+        overrides = [f"traffic.0.rate={rate} req/s", "traffic.0.buckets=auto"]
+        rows.append({"rate_per_s": rate} | compared(None, overrides))
     return rows
 
 
@@ -112,10 +131,12 @@ def stock_rows(stocks: Sequence[Mapping[str, int]] = STOCKS) -> list[Row]:
     return rows
 
 
-def simulated_rows(effort: Effort = EFFORT, seed: int = SEED) -> list[Row]:
+def simulated_rows(
+    variants: Sequence[str | None] = VARIANTS, effort: Effort = EFFORT, seed: int = SEED
+) -> list[Row]:
     """Each part of the plan of every variant: predicted beside simulated."""
     rows: list[Row] = []
-    for variant in (None, "classes", "stock"):
+    for variant in variants:
         scenario = load_scenario(SCENARIO, variant)
         answer = plan_dedicated(scenario, simulate=True, effort=effort, seed=seed)
         for part in answer.parts:
@@ -141,6 +162,7 @@ def tables() -> dict[str, list[Row]]:
     """Every table by name."""
     return {
         "buckets": bucket_rows(),
+        "auto": auto_rows(),
         "l4_price": price_rows(),
         "classes": class_rows(),
         "stock": stock_rows(),

@@ -157,6 +157,35 @@ def test_buckets_of_bursts_are_not_put_together_again():
     assert together(scenario(traffic(arrival_scv=4.0), traffic("code"))) is not None
 
 
+# Buckets to choose from
+
+
+def test_auto_buckets_are_choices_of_one_edge_and_of_none():
+    prompts = [f"{n} tokens" for n in (100, 200, 300, 400)]
+    found = scenario(traffic(prompt=prompts, buckets="auto"), traffic("code"))
+    assert [classes_of(choice)[:-1] for choice in found.choices] == [
+        [["chat"]],
+        [["chat[<=100]"], ["chat[>100]"]],
+        [["chat[<=200]"], ["chat[>200]"]],
+        [["chat[<=300]"], ["chat[>300]"]],
+    ]
+    assert all(classes_of(choice)[-1] == ["code"] for choice in found.choices)
+    assert found.parts == found.choices[0].parts
+    assert all(choice.choices == () for choice in found.choices)
+    for choice in found.choices:
+        assert sum(part.demand for part in choice.parts) == pytest.approx(found.demand)
+
+
+def test_edges_that_are_given_stay_beside_auto_ones():
+    found = scenario(traffic(buckets="auto"), traffic("code", buckets="1000 tokens"))
+    assert classes_of(found.choices[1]) == [
+        ["chat[<=500]"],
+        ["chat[>500]"],
+        ["code[<=1000]"],
+        ["code[>1000]"],
+    ]
+
+
 # Refused in one line
 
 BUCKETS = {"buckets": "1000 tokens"}
@@ -180,6 +209,13 @@ LINES: list[tuple[list[dict[str, Any]], dict[str, Any], str]] = [
     ([traffic()], {"pools": "apart"}, "pools: must be 'shared' or 'dedicated', got 'apart'"),
     ([traffic(buckets="2000 1000 tokens")], {}, "traffic.0.buckets: edges must rise"),
     ([traffic(buckets="9000 tokens")], {}, "traffic.0.buckets: no prompt of chat is in >9000"),
+    (
+        [traffic(buckets="auto"), traffic("b", buckets="auto")],
+        {},
+        "traffic.1.buckets: auto is for one class, under pools: dedicated",
+    ),
+    ([traffic(buckets="auto")], {"pools": [["chat"]]}, "traffic.0.buckets: auto is for one class"),
+    ([traffic(buckets="auto")], {"pools": "shared"}, "traffic.0.buckets: shared pools serve"),
     ([traffic(buckets="1 s")], {}, "traffic.0.buckets"),
     ([traffic(buckets=1000.0)], {}, "traffic.0.buckets: 1000.0 needs a number and a unit"),
     (

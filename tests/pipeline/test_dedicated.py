@@ -13,6 +13,11 @@ import yaml
 from rich.console import Console
 
 from pdalloc.allocation.certify import certify
+from pdalloc.allocation.dedicated import (
+    DedicatedAllocation,
+    DedicatedProblem,
+    solve_dedicated,
+)
 from pdalloc.errors import InputError, UnsupportedError
 from pdalloc.fleet import parse_fleet
 from pdalloc.planning import Effort, compare, evaluate, explain, frontier, plan, simulate
@@ -126,6 +131,45 @@ def test_what_buckets_promise_and_assume_is_said(made):
     assert len(poisson) == 1 and "SLOs hold in every bucket" in poisson[0]
     bursty = [traffic[0] | {"arrival_scv": 4.0}]
     assert "SCV 1 + p (SCV - 1)" in plan_dedicated(question(made, traffic=bursty)).warnings[1]
+
+
+def test_auto_buckets_are_the_cheapest_of_those_tried(made):
+    """Each choice costs what a scenario with that edge costs; no edge is one of them."""
+    prompts = ["100 tokens", "500 tokens", "1500 tokens", "6000 tokens"]
+    chat = made.chat(name="chat", rate="9 req/s", **LENGTHS) | {"prompt": prompts}
+    found = plan_dedicated(question(made, traffic=[chat | {"buckets": "auto"}]))
+    tried = {tuple(t.buckets): known(t.cost_usd_per_hour) for t in found.tried}
+    assert () in tried and len(tried) == 4
+    assert known(found.cost_usd_per_hour) == min(tried.values())
+    for names, cost in tried.items():
+        edge = names[0].split("<=")[1][:-1] if names else "9000"
+        fixed = [chat | ({"buckets": f"{edge} tokens"} if names else {})]
+        problem = dedicated_problem(question(made, traffic=fixed))
+        assert solve_dedicated(problem).cost == cost
+    text = printed(found)
+    assert "Buckets tried: none " in text and "chat[<=100] chat[>100] " in text
+
+
+def test_owned_replicas_help_every_choice(made):
+    traffic = [made.chat(name="chat", rate="9 req/s", **LENGTHS) | {"buckets": "auto"}]
+    paid = plan_dedicated(question(made, traffic=traffic))
+    free = plan_dedicated(question(made, traffic=traffic).owning("decode/fast=1"))
+    for less, more in zip(free.tried, paid.tried, strict=True):
+        assert known(less.cost_usd_per_hour) <= known(more.cost_usd_per_hour)
+
+
+def test_a_choice_that_is_too_hard_leaves_the_others(made, monkeypatch):
+    def unproven(problem: DedicatedProblem) -> DedicatedAllocation:
+        if len(problem.parts) == 1:
+            raise UnsupportedError("too hard")
+        return solve_dedicated(problem)
+
+    monkeypatch.setattr("pdalloc.planning.dedicated.solve_dedicated", unproven)
+    traffic = [made.chat(name="chat", rate="9 req/s", **LENGTHS) | {"buckets": "auto"}]
+    found = plan_dedicated(question(made, traffic=traffic))
+    assert [t.cost_usd_per_hour is None for t in found.tried] == [True, False]
+    assert len(found.parts) == 2 and found.status == "optimal"
+    assert "none -" in printed(found)
 
 
 def test_owned_replicas_are_divided_and_free_once(made):

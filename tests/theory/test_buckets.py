@@ -9,7 +9,7 @@ import pytest
 
 from pdalloc.errors import InputError, UnsupportedError
 from pdalloc.workload.arrivals import MarkovModulated, Renewal, Sessions, TimeVarying, Trace
-from pdalloc.workload.buckets import split_by_prompt, thinned_scv
+from pdalloc.workload.buckets import candidate_edges, split_by_prompt, thinned_scv
 from pdalloc.workload.lengths import LengthLaw, fixed
 from pdalloc.workload.traffic import TrafficClass, Workload
 
@@ -137,6 +137,41 @@ def test_a_renewal_process_is_thinned_by_its_scv_in_its_own_law():
         assert part.arrivals.scv == pytest.approx(part.arrival_scv)
         assert part.arrivals.law == "weibull"
         assert part.arrivals.rate == pytest.approx(part.rate)
+
+
+# Edges to try
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_candidate_edges_are_the_quantiles_of_requests(count):
+    """F(x - 1) < k / count <= F(x): the least prompt with that share at or below it."""
+    c = drawn_class(3)
+    edges = candidate_edges(c, count)
+    assert list(edges) == sorted(set(edges)) and edges
+    for k in range(1, count):
+        at = min(x for x in np.unique(c.lengths.prompt) if share_below(c, x) >= k / count - 1e-12)
+        assert at in edges or at == c.lengths.prompt.max()
+    assert all(edge in c.lengths.prompt for edge in edges)
+
+
+def share_below(c: TrafficClass, x: float) -> float:
+    return float(c.lengths.weight[c.lengths.prompt <= x].sum())
+
+
+def test_every_candidate_splits_the_class_in_two():
+    c = drawn_class(4)
+    for edge in candidate_edges(c, 8):
+        short, long = split_by_prompt(c, [edge])
+        assert short.rate + long.rate == pytest.approx(c.rate)
+
+
+def test_one_prompt_length_has_no_edge():
+    assert candidate_edges(TrafficClass("c", 1.0, fixed(500.0, 10.0)), 8) == ()
+
+
+def test_few_lengths_have_few_edges_and_points_without_weight_none():
+    law = LengthLaw(np.array([10.0, 20.0, 30.0]), np.ones(3), np.array([0.5, 0.5, 0.0]))
+    assert candidate_edges(TrafficClass("c", 1.0, law), 8) == (10.0,)
 
 
 # What cannot be split

@@ -13,9 +13,9 @@ from pdalloc.allocation.problem import Allocation, AllocationProblem, infeasible
 from pdalloc.errors import InputError, PdallocError, UnsupportedError
 from pdalloc.fleet import DECODE, Fleet
 from pdalloc.planning.assembly import answer_of
-from pdalloc.planning.dedicated_answer import DedicatedAnswer, PartAnswer, SharedAnswer
+from pdalloc.planning.dedicated_answer import DedicatedAnswer, PartAnswer, SharedAnswer, TriedAnswer
 from pdalloc.planning.effort import SEED, Effort
-from pdalloc.planning.plan import AGAIN, solved
+from pdalloc.planning.plan import AGAIN, check_apart, solved
 from pdalloc.planning.validated import Progress, validated
 from pdalloc.scenario import Scenario
 from pdalloc.scenario.pools import fitting, together
@@ -40,10 +40,13 @@ def plan_dedicated(
     """The cheapest pools per part of ``scenario`` under its common stock, certified.
 
     ``simulate`` puts simulated latencies beside the predicted ones, part by part: dedicated
-    pools meet in no queue and in no link. Raises InputError where all classes share pools.
+    pools meet in no queue and in no link. Where a class asks for auto buckets the cheapest of
+    the tried ones are taken. Raises InputError where all classes share pools.
     """
     if not scenario.parts:
         raise InputError("pools: all classes share pools here; set pools: dedicated, or use plan")
+    check_apart(scenario.parts[0])
+    scenario, tried = chosen_buckets(scenario)
     problem = dedicated_problem(scenario)
     found = _certified(problem)
     parts, rate = [], scenario.system.workload.rate
@@ -66,7 +69,23 @@ def plan_dedicated(
                 answer=answer,
             )
         )
-    return _summed(scenario, problem, found, parts, seed)
+    return _summed(scenario, problem, found, parts, seed).model_copy(update={"tried": tried})
+
+
+def chosen_buckets(scenario: Scenario) -> tuple[Scenario, list[TriedAnswer]]:
+    """The choice of least cost, fewest parts first, and what every choice costs."""
+    if not scenario.choices:
+        return scenario, []
+    choices, tried = [replace(c, owned=scenario.owned) for c in scenario.choices], []
+    for choice in choices:
+        try:
+            cost = solve_dedicated(dedicated_problem(choice)).cost
+        except UnsupportedError:  # one choice too hard to prove leaves the others
+            cost = None
+        names = [c.name for c in _buckets(choice)]
+        tried.append(TriedAnswer(buckets=names, cost_usd_per_hour=cost))
+    costs = [math.inf if t.cost_usd_per_hour is None else t.cost_usd_per_hour for t in tried]
+    return choices[costs.index(min(costs))], tried
 
 
 def dedicated_problem(scenario: Scenario) -> DedicatedProblem:

@@ -24,6 +24,13 @@ class PartAnswer(Block):
     answer: Answer
 
 
+class TriedAnswer(Block):
+    """Buckets that were tried where a class asks for the best ones."""
+
+    buckets: list[str] = Field(description="their classes; none: the class as a whole")
+    cost_usd_per_hour: float | None = Field(description="None: no fleet, or none proven")
+
+
 class SharedAnswer(Block):
     """The cheapest fleet for the same traffic on pools that all classes share."""
 
@@ -60,6 +67,9 @@ class DedicatedAnswer(Block):
     proof: str = Field(description="how the bound was proven")
     cost_usd_per_million_tokens: float | None
     shared: list[SharedAnswer] = Field(description="what shared pools would cost, beside it")
+    tried: list[TriedAnswer] = Field(
+        default_factory=list, description="what auto buckets were chosen from"
+    )
     warnings: list[str]
     produced_by: dict[str, Any]
 

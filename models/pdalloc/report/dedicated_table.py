@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pdalloc.planning.dedicated_answer import DedicatedAnswer, PartAnswer, SharedAnswer
+from pdalloc.planning.dedicated_answer import DedicatedAnswer, PartAnswer, SharedAnswer, TriedAnswer
 from pdalloc.report.table import PROVEN, add_row, new_table, print_answer, say
 from pdalloc.report.words import tokens_per_minute, usd
 
@@ -34,6 +34,8 @@ def print_dedicated(answer: DedicatedAnswer, console: Console | None = None) -> 
         out.print(_totals(answer))
     for shared in answer.shared:
         say(out, shared_words(shared))
+    if answer.tried:
+        say(out, tried_words(answer.tried))
     for line in answer.warnings:
         say(out, f"Warning: {line}", "yellow")
     said: set[str] = set(answer.warnings)
@@ -57,6 +59,12 @@ def headline(answer: DedicatedAnswer) -> str:
     proof = f"proven by {answer.proof}" if proven else f"at least {usd(bound)} is needed"
     per_token = f"{usd(answer.cost_usd_per_million_tokens)} USD per million tokens"
     return f"{start}: {status}, {cost} ({proof}), {per_token}"
+
+
+def tried_words(tried: list[TriedAnswer]) -> str:
+    """``Buckets tried: none 442.00, chat[<=214] chat[>214] 459.68 USD/h.``"""
+    each = [f"{' '.join(t.buckets) or 'none'} {usd(t.cost_usd_per_hour)}" for t in tried]
+    return f"Buckets tried: {', '.join(each)} USD/h."
 
 
 def shared_words(shared: SharedAnswer) -> str:

@@ -50,7 +50,7 @@ class Scenario:
     ``headroom``, ``redundancy``, ``compatible`` and ``slo_scope`` as in
     :class:`~pdalloc.allocation.problem.AllocationProblem`.
     ``parts``: the same question about each group of classes with pools of its own; none where
-    all share them (:mod:`pdalloc.scenario.pools`).
+    all share them (:mod:`pdalloc.scenario.pools`); ``choices`` of parts that the planner has.
     ``shed``: classes of which not all need be served.
     """
 
@@ -69,6 +69,7 @@ class Scenario:
     slo_scope: SloScope = "pool"
     best_effort: tuple[BestEffort, ...] = ()
     parts: tuple[Scenario, ...] = ()
+    choices: tuple[Scenario, ...] = ()
     shed: tuple[Shed, ...] = ()
     periods: Periods | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -11,12 +11,14 @@ from pdalloc.fleet import DECODE
 from pdalloc.scenario.schema import ScenarioSpec
 from pdalloc.system import ReplicaType, System
 from pdalloc.units import parse_quantities
-from pdalloc.workload.buckets import split_by_prompt
+from pdalloc.workload.buckets import candidate_edges, split_by_prompt
 from pdalloc.workload.traffic import TrafficClass, Workload
 
 if TYPE_CHECKING:
     from pdalloc.scenario.build import Scenario
 
+AUTO, TRIED = "auto", 8
+"""Buckets that the planner looks for: no edge, and those at eighths of the requests."""
 Promise = TypeVar("Promise")
 """An SLO or a best-effort SLO: has a ``traffic_class``."""
 
@@ -37,8 +39,9 @@ def with_parts(shared: Scenario, spec: ScenarioSpec) -> Scenario:
     """``shared`` with a part per group of classes: the same question about their traffic alone.
 
     Parts keep stock and limits, which the planner divides. Replica types whose KV memory does
-    not hold the longest request of a part do not decode it. Raises InputError for groups that
-    do not name every class once, UnsupportedError where parts would meet in a link.
+    not hold the longest request of a part do not decode it. Where a class asks for ``auto``
+    buckets, ``choices`` are the questions to choose from. Raises InputError for groups that do
+    not name every class once, UnsupportedError where parts would meet in a link.
     """
     network = shared.options.network
     if network is not None and network.sharing != "none" and network.scope != "replica":
@@ -46,15 +49,40 @@ def with_parts(shared: Scenario, spec: ScenarioSpec) -> Scenario:
             f"pools: dedicated pools would share the links of scope {network.scope}, which no "
             "formula divides; set simulation.transfers.scope: replica, or pools: shared"
         )
+    edges: dict[int, Sequence[float]] = {}
+    for i, t in enumerate(spec.traffic):
+        if t.buckets is not None and t.buckets != AUTO:
+            edges[i] = parse_quantities(t.buckets, "tokens", f"traffic.{i}.buckets")
+    auto = [i for i, t in enumerate(spec.traffic) if t.buckets == AUTO]
+    if not auto:
+        return _parted(shared, spec.pools, edges)
+    where = f"traffic.{auto[-1]}.buckets"
+    if len(auto) > 1 or spec.pools != "dedicated":
+        raise UnsupportedError(
+            f"{where}: auto is for one class, under pools: dedicated; give edges, e.g. 2048 tokens"
+        )
+    c = shared.system.workload.classes[auto[0]]
+    tried = [(), *((edge,) for edge in candidate_edges(c, TRIED))]
+    choices = [
+        _parted(shared, spec.pools, edges | ({auto[0]: each} if each else {})) for each in tried
+    ]
+    return replace(choices[0], choices=tuple(choices))
+
+
+def _parted(
+    shared: Scenario, pools: str | Sequence[Sequence[str]], edges: Mapping[int, Sequence[float]]
+) -> Scenario:
+    """``shared`` with its parts; ``edges`` in tokens by the index of a class."""
     buckets: dict[str, str] = {}
     classes: list[TrafficClass] = []
-    for i, (t, c) in enumerate(zip(spec.traffic, shared.system.workload.classes, strict=True)):
-        mine = (c,) if t.buckets is None else _split(c, t.buckets, f"traffic.{i}.buckets")
+    for i, c in enumerate(shared.system.workload.classes):
+        with located(f"traffic.{i}.buckets"):
+            mine = split_by_prompt(c, edges[i]) if i in edges else (c,)
         buckets |= {each.name: c.name for each in mine}
         classes += mine
     groups = [[name] for name in buckets]
-    if isinstance(spec.pools, list):
-        groups = _checked(spec.pools, buckets)
+    if not isinstance(pools, str):
+        groups = _checked(pools, buckets)
     _check_together(groups, buckets, {c.name: c for c in classes})
     return replace(shared, parts=tuple(_part(shared, group, classes, buckets) for group in groups))
 
@@ -105,12 +133,6 @@ def together(scenario: Scenario) -> Scenario | None:
         slos=tuple(slo for part in scenario.parts for slo in part.slos),
         best_effort=tuple(x for part in scenario.parts for x in part.best_effort),
     )
-
-
-def _split(c: TrafficClass, text: Any, where: str) -> tuple[TrafficClass, ...]:
-    edges = parse_quantities(text, "tokens", where)
-    with located(where):
-        return split_by_prompt(c, edges)
 
 
 def _checked(groups: Sequence[Sequence[str]], buckets: dict[str, str]) -> list[list[str]]:

@@ -58,7 +58,8 @@ class TrafficSpec(Spec):
     buckets: Quantity | None = Field(
         None,
         description='prompt-length edges, e.g. "2048 8192 tokens": a class per bucket, named '
-        "name[<=2048]; needs pools other than shared, and the SLOs hold in every bucket",
+        "name[<=2048], in each of which the SLOs hold; auto: the best single edge, or none. "
+        "Needs pools other than shared",
     )
     slo: dict[str, dict[str, Quantity]] = Field(
         default_factory=dict,

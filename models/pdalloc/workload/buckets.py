@@ -54,6 +54,18 @@ def split_by_prompt(c: TrafficClass, edges: Sequence[float]) -> tuple[TrafficCla
     return tuple(parts)
 
 
+def candidate_edges(c: TrafficClass, count: int) -> tuple[float, ...]:
+    """Prompt lengths, tokens, at or below which lie k in ``count`` requests or a few more; rising.
+
+    They are values of the law itself; its longest prompt, above which there is nothing, is none.
+    """
+    order = np.argsort(c.lengths.prompt, kind="stable")
+    prompt, below = c.lengths.prompt[order], np.cumsum(c.lengths.weight[order])
+    at = np.searchsorted(below, np.arange(1, count) / count)
+    longest = prompt[c.lengths.weight[order] > 0.0][-1]
+    return tuple(float(x) for x in np.unique(prompt[at]) if x < longest)
+
+
 def thinned_scv(scv: float, share: float) -> float:
     """SCV of the gaps of a stream of which each arrival is kept with probability ``share``.
 

@@ -26,6 +26,8 @@ from pdalloc.fleet import Fleet
 
 MOST_ORDERS = 24
 """Orders of the parts in which the stock is divided greedily."""
+TIE = 1e-7
+"""Relative: by prices, costs closer than this are ties, and a bound so close is a proof."""
 LENGTHS = (4, 16, 64, 256)
 """Fleets listed of each part, in turn, until the proof is done."""
 MOST_SUMS = 200_000
@@ -74,9 +76,13 @@ def _answer(
     problem: DedicatedProblem, fleets: tuple[Fleet, ...], bound: float, method: str
 ) -> DedicatedAllocation:
     cost = problem.cost(fleets)
-    proven = bound >= cost - COST_STEP
+    proven = bound >= cost - _tie(cost)
     status: Status = "optimal" if proven else "feasible"
     return DedicatedAllocation(status, fleets, cost, cost if proven else bound, method)
+
+
+def _tie(cost: float) -> float:
+    return COST_STEP + TIE * cost
 
 
 def _none(problem: DedicatedProblem, fleets: Sequence[Fleet], method: str) -> DedicatedAllocation:
@@ -102,12 +108,12 @@ class _Best:
         if not all(f.pools for f in fleets) or self.problem.violations(fleets):
             return
         cost = self.problem.cost(fleets)
-        if cost < self.cost - COST_STEP:
+        if cost < self.goal():
             self.cost, self.fleets = cost, fleets
 
     def goal(self) -> float:
         """A bound from here on proves the cost."""
-        return self.cost - COST_STEP
+        return self.cost - _tie(self.cost) if self.fleets else math.inf
 
 
 def _by_prices(
