@@ -209,15 +209,15 @@ def classes(made, chat: float, code: float, most: float) -> Scenario:
 
 def test_several_classes_no_grid_is_cheaper(made) -> None:
     """Every fleet about the best one, at 7 x 7 ways to serve: none is below the bound."""
-    scenario = classes(made, 5e-4, 5e-3, 0.5)
+    scenario = classes(made, 3e-3, 1e-3, 0.5)
     found = least(scenario)
     assert found.bound is not None
     best = math.inf
-    for prefills in range(6, 10):
+    for prefills in range(5, 8):
         fleet = parse_fleet(f"{prefills}P1D", scenario.system.type_names)
         for x in np.linspace(1.0, 0.5, 7):
             for y in np.linspace(1.0, 0.5, 7):
-                cost = 16.0 * (prefills + 1) + 1.8 * 20 * (1 - x) + 18.0 * 15 * (1 - y)
+                cost = 16.0 * (prefills + 1) + 10.8 * 20 * (1 - x) + 3.6 * 15 * (1 - y)
                 if cost >= best:
                     continue
                 part = served(scenario, (20.0 * float(x), 15.0 * float(y)))
