@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from pdalloc.allocation.certify import certify
 from pdalloc.allocation.problem import AllocationProblem
-from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import parse_fleet
-from pdalloc.planning import Answer, Effort, compare, evaluate, explain, frontier, plan, simulate
+from pdalloc.planning import Answer, evaluate, plan
 from pdalloc.planning.plan import solved
-from pdalloc.planning.shortfall import Outcome, as_served, priced_plan, served
+from pdalloc.planning.shortfall import Outcome, priced_plan, served
 from pdalloc.planning.shortfall.served import Offer
 from pdalloc.scenario import Scenario
 
 pytestmark = pytest.mark.pipeline
 
-SLO = {"ttft": {"mean": "1 s"}, "tpot": {"mean": "40 ms"}}
 OFFERED = 47.0
 
 
-def block(made, usd: float, most: float = 1.0, **keys: Any) -> dict[str, Any]:
-    """47 req/s; a prefill replica takes 9 of them in 1 s on average: 1/(10 - 9) (M/M/1)."""
-    shed = {"price": f"{usd!r} USD/request", "most": most}
-    common = {"rate": f"{OFFERED} req/s", "output": "20 tokens", "slo": SLO, "shed": shed}
-    found: dict[str, Any] = made.chat(**(common | keys))
-    return found
-
-
 def question(made, usd: float, most: float = 1.0, **keys: Any) -> Scenario:
-    found: Scenario = made.question(traffic=[block(made, usd, most)], **keys)
+    found: Scenario = made.question(traffic=[made.sheddable(usd, most)], **keys)
     return found
 
 
@@ -111,7 +98,7 @@ def test_a_dear_request_is_served(made, most: float) -> None:
 
 
 def plain(made) -> dict[str, Any]:
-    found = block(made, 0.0)
+    found: dict[str, Any] = made.sheddable(0.0)
     del found["shed"]
     return found
 
@@ -184,7 +171,7 @@ def test_two_types_cost_what_the_integer_program_says(
     slow["service"] = slow["service"] | {
         "prefill": {"throughput": "6200 token/s", "noise": "exponential"}
     }
-    traffic = [block(made, price, most, rate="31 req/s", output="100 tokens")]
+    traffic = [made.sheddable(price, most, rate="31 req/s", output="100 tokens")]
     scenario = made.question(made.replica("a"), slow, traffic=traffic, **keys)
     expected = program(scenario.problem(), price, most)
     found = least(scenario)
@@ -200,8 +187,8 @@ def classes(made, chat: float, code: float, most: float) -> Scenario:
     """Short prompts, and long ones that take three times the prefill."""
     slo = {"ttft": {"mean": "2 s"}, "tpot": {"mean": "60 ms"}}
     traffic = [
-        block(made, chat, most, name="chat", rate="20 req/s"),
-        block(made, code, most, name="code", rate="15 req/s", prompt="3000 tokens", slo=slo),
+        made.sheddable(chat, most, name="chat", rate="20 req/s"),
+        made.sheddable(code, most, name="code", rate="15 req/s", prompt="3000 tokens", slo=slo),
     ]
     found: Scenario = made.question(traffic=traffic)
     return found
@@ -230,9 +217,9 @@ def test_several_classes_no_grid_is_cheaper(made) -> None:
 def test_a_class_goes_with_its_slos_when_nothing_of_it_is_served(made) -> None:
     """No fleet prefills 3000 tokens in 100 ms: the class is shed whole, whatever its price."""
     traffic = [
-        block(made, 1e-2, name="chat", rate="20 req/s"),
-        block(
-            made, 1e-2, name="code", rate="15 req/s", prompt="3000 tokens",
+        made.sheddable(1e-2, name="chat", rate="20 req/s"),
+        made.sheddable(
+            1e-2, name="code", rate="15 req/s", prompt="3000 tokens",
             slo={"ttft": {"mean": "100 ms"}},
         ),
     ]  # fmt: skip
@@ -250,7 +237,7 @@ def test_a_class_goes_with_its_slos_when_nothing_of_it_is_served(made) -> None:
 def test_a_class_that_may_not_be_shed_is_served(made) -> None:
     traffic = [
         plain(made) | {"name": "chat", "rate": "20 req/s"},
-        block(made, 1e-5, name="bulk", rate="30 req/s"),
+        made.sheddable(1e-5, name="bulk", rate="30 req/s"),
     ]
     answer = plan(made.question(traffic=traffic))
     assert answer.shortfall is not None
@@ -266,7 +253,7 @@ def test_a_class_that_may_not_be_shed_is_served(made) -> None:
 
 def both(made, usd: float, late: float, **keys: Any) -> Scenario:
     priced = [{"within": {"ttft": "300 ms"}, "price": f"{late!r} USD/request"}]
-    traffic = [block(made, usd, rate="19 req/s", best_effort=priced)]
+    traffic = [made.sheddable(usd, rate="19 req/s", best_effort=priced)]
     found: Scenario = made.question(traffic=traffic, **keys)
     return found
 
@@ -319,127 +306,3 @@ def test_a_given_fleet_that_serves_too_little_breaks(made) -> None:
     assert answer.status == "infeasible" and answer.reason
     assert answer.demand_requests_per_s == pytest.approx(0.8 * OFFERED)
     assert answer.shortfall is not None and answer.shortfall.total_usd_per_hour is None
-
-
-# What is served is what is simulated, drawn and told.
-
-
-def test_the_simulation_is_offered_what_is_served(made) -> None:
-    answer = plan(question(made, 1e-3, 0.5), simulate=True, effort=Effort(3000, 3))
-    assert answer.demand_requests_per_s == pytest.approx(45.0)
-    for slo in answer.slos:
-        assert slo.simulated_s is not None and slo.simulated_half_width_s is not None
-        assert slo.predicted_s is not None
-        # near the bound by design, and simulated there, not at the load of all 47 req/s
-        assert abs(slo.simulated_s - slo.predicted_s) <= 3.0 * slo.simulated_half_width_s
-    mended = plan(question(made, 1e-3, 0.5), repair=True, effort=Effort(3000, 3))
-    assert total(mended) >= total(answer) - 1e-9
-    assert total(mended) == pytest.approx((mended.cost_usd_per_hour or 0.0) + 2.0 * 3.6, abs=1e-5)
-
-
-def test_bursts_keep_their_scv_and_it_is_told(made) -> None:
-    traffic = [block(made, 1e-3, arrival_scv=3.0)]
-    answer = plan(made.question(traffic=traffic))
-    assert shed_of(answer) > 0.0
-    assert any("arrival SCV 3" in w and "nearer to Poisson" in w for w in answer.warnings)
-    part = as_served(made.question(traffic=traffic), answer)
-    (only,) = part.system.workload.classes
-    assert only.arrival_scv == 3.0 and only.rate == pytest.approx(answer.demand_requests_per_s)
-    assert not any("nearer to Poisson" in w for w in plan(question(made, 1e-3)).warnings)
-
-
-def test_what_is_served_scales_the_process_and_nothing_else(made) -> None:
-    traffic = [block(made, 1e-3, arrivals=made.BURSTS), plain(made) | {"name": "other"}]
-    scenario = made.question(traffic=traffic)
-    part = served(scenario, (11.75,))
-    assert part is not None
-    one, other = part.system.workload.classes
-    assert one.rate == one.process.rate == pytest.approx(11.75)
-    assert other == scenario.system.workload.classes[1]
-    assert part.slos == scenario.slos and part.shed == ()
-    gone = served(scenario, (0.0,))
-    assert gone is not None and {s.traffic_class for s in gone.slos} == {"other"}
-    assert served(question(made, 1e-3), (0.0,)) is None
-
-
-def test_simulate_sheds_nothing_and_says_so(made) -> None:
-    found = simulate(question(made, 1e-3), "6P1D", Effort(1500, 3))
-    assert found.answer.demand_requests_per_s == pytest.approx(OFFERED)
-    assert any("nothing is shed here" in w for w in found.answer.warnings)
-
-
-@pytest.mark.parametrize("name", ["compare", "frontier", "explain"])
-def test_others_refuse_in_one_line(made, name: str) -> None:
-    ask = {
-        "compare": compare, "explain": explain, "frontier": lambda s: frontier(s, "demand")
-    }[name]  # fmt: skip
-    with pytest.raises(UnsupportedError, match=f"shed: {name} serves all that is offered"):
-        ask(question(made, 1e-3))  # type: ignore[operator]
-
-
-def test_baselines_and_alternatives_are_refused(made) -> None:
-    with pytest.raises(UnsupportedError, match="proves no bound"):
-        plan(question(made, 1e-3), solver="greedy")
-    with pytest.raises(UnsupportedError, match="alternatives are ranked"):
-        plan(question(made, 1e-3), alternatives=1)
-
-
-# As people and programs see it.
-
-
-def written(made, tmp_path: Path, usd: float, **keys: Any) -> str:
-    file = tmp_path / "question.yaml"
-    raw = {
-        "name": "q",
-        "llm": "llama2-70b",
-        "traffic": [block(made, usd)],
-        "replicas": [made.replica()],
-        "prices": {"h100": "2 USD/GPU/hour"},
-        "first_token": "prefill",
-    }
-    file.write_text(yaml.safe_dump(raw | keys), encoding="utf-8")
-    return str(file)
-
-
-def test_the_plan_prints_what_it_loses(made, tmp_path: Path, command: Any) -> None:
-    file = written(made, tmp_path, 1e-2, stock={"h100": 32})
-    out = tmp_path / "figures"
-    done = command("plan", file, "--out", str(out))
-    text = " ".join(done.stdout.split())
-    assert done.returncode == 0
-    assert "Shed of all: 20 req/s, 42.6 % (at most 100 %), 720.00 USD/h (10 USD per 1000" in text
-    assert "Total: fleet 64.00 + shed 720.00 = 784.00 USD/h, proven least." in text
-    assert "Served are 27 of 47 req/s; pools, SLOs and margins are of what is served." in text
-    answer = json.loads((out / "answer.json").read_text(encoding="utf-8"))
-    assert answer["shortfall"]["shed"][0]["requests_per_s"] == pytest.approx(20.0, abs=1e-5)
-    assert answer["shortfall"]["bound_usd_per_hour"] <= answer["shortfall"]["total_usd_per_hour"]
-    assert any(path.suffix == ".png" for path in out.iterdir())
-
-
-def test_a_plan_of_nothing_prints_as_such(made, tmp_path: Path, command: Any) -> None:
-    done = command("plan", written(made, tmp_path, 1e-6))
-    text = " ".join(done.stdout.split())
-    assert done.returncode == 0
-    assert "Nothing is served: to shed every request costs least" in text
-    assert "No fleet keeps" not in text
-
-
-def test_nothing_shed_is_said(made, tmp_path: Path, command: Any) -> None:
-    text = " ".join(command("plan", written(made, tmp_path, 1.0)).stdout.split())
-    assert "Shed of all: nothing (1000 USD per 1000 of them would be the price)." in text
-    assert "Served are" not in text
-
-
-@pytest.mark.parametrize("verb", [["compare"], ["frontier", "--over", "demand"], ["explain"]])
-def test_commands_refuse_with_one_line(made, tmp_path: Path, command: Any, verb: Any) -> None:
-    done = command(verb[0], written(made, tmp_path, 1e-3), *verb[1:])
-    assert done.returncode == 2
-    lines = [line for line in done.stderr.splitlines() if "shed" in line]
-    assert len(lines) == 1 and "use pdalloc plan, or leave shed out" in lines[0]
-
-
-def test_a_fleet_on_the_command_line(made, tmp_path: Path, command: Any) -> None:
-    done = command("evaluate", written(made, tmp_path, 1e-3), "--fleet", "3P1D")
-    text = " ".join(done.stdout.split())
-    assert done.returncode == 0
-    assert "Total: fleet 64.00 + shed 72.00 = 136.00 USD/h." in text
