@@ -13,6 +13,8 @@ from pdalloc.slo.joint import JointSlo
 TOGETHER = {"share": 0.99, "within": {"tpot": "50 ms", "ttft": "2 s"}}
 PRICED = {"within": {"ttft": "1 s"}, "price": "0.5 USD/krequest"}
 MEAN = {"ttft": {"mean": "1 s"}}
+SHED = {"price": "2 USD/krequest", "most": 0.2}
+FREE = {"price": "0 USD/request"}
 
 
 def scenario(*classes: dict[str, Any], **keys: Any) -> Scenario:
@@ -53,6 +55,16 @@ def test_best_effort_is_a_price_per_request() -> None:
     assert (effort.traffic_class, effort.limits) == ("c1", {"ttft": 1.0})
     assert effort.price == pytest.approx(5e-4)
     assert [s.traffic_class for s in found.slos] == ["c0"]  # the other class binds nothing
+
+
+def test_shed_is_a_price_per_request_and_a_share() -> None:
+    found = scenario({"slo": MEAN, "shed": SHED}, {"slo": MEAN}, {"slo": MEAN, "shed": FREE})
+    one, other = found.shed
+    assert (one.traffic_class, one.most) == ("c0", 0.2)
+    assert one.price == pytest.approx(2e-3)
+    assert (other.traffic_class, other.price, other.most) == ("c2", 0.0, 1.0)  # all of it
+    # 2e-3 USD for each of 5 x 3600 requests
+    assert one.usd_per_hour(5.0) == pytest.approx(36.0)
 
 
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
@@ -96,6 +108,22 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"slo": MEAN, "best_effort": [PRICED, PRICED]}, ["traffic.0.best_effort.1.within", "twice"]),
     ({"best_effort": [PRICED]}, ["traffic.0.slo", "sizes no fleet"]),
+    ({"shed": SHED}, ["traffic.0.slo", "at least one SLO"]),
+    ({"slo": MEAN, "shed": SHED | {"most": 1.2}}, ["traffic.0.shed", "most", "between 0 and 1"]),
+    ({"slo": MEAN, "shed": SHED | {"most": -0.1}}, ["traffic.0.shed", "most", "got -0.1"]),
+    ({"slo": MEAN, "shed": SHED | {"most": "20 %"}}, ["traffic.0.shed.most", "number"]),
+    (
+        {"slo": MEAN, "shed": SHED | {"price": "-2 USD/krequest"}},
+        ["traffic.0.shed", "price", "not negative", "-0.002"],
+    ),
+    ({"slo": MEAN, "shed": SHED | {"price": 2}}, ["traffic.0.shed.price", "USD/krequest"]),
+    (
+        {"slo": MEAN, "shed": SHED | {"price": "2 USD/GPU/hour"}},
+        ["traffic.0.shed.price", "USD/krequest"],
+    ),
+    ({"slo": MEAN, "shed": {"most": 0.2}}, ["traffic.0.shed.price", "missing"]),
+    ({"slo": MEAN, "shed": SHED | {"share": 0.2}}, ["traffic.0.shed.share", "unknown key", "most"]),
+    ({"slo": MEAN, "shed": [SHED]}, ["traffic.0.shed", "block"]),
     ({}, ["traffic.0.slo", "at least one SLO"]),
 ]
 

@@ -67,6 +67,17 @@ class Made:
         return Made.question(Made.replica("a"), Made.replica("b", gpu="a100"), **answers | keys)
 
     @staticmethod
+    def sheddable(usd: float, most: float = 1.0, **keys: Any) -> dict[str, Any]:
+        """A class of 47 req/s that may be shed at ``usd`` a request.
+
+        A prefill replica takes 9 of them in 1 s on average: 1/(10 - 9) (M/M/1).
+        """
+        slo = {"ttft": {"mean": "1 s"}, "tpot": {"mean": "40 ms"}}
+        shed = {"price": f"{usd!r} USD/request", "most": most}
+        common = {"rate": "47 req/s", "output": "20 tokens", "slo": slo, "shed": shed}
+        return Made.chat(**(common | keys))
+
+    @staticmethod
     def fleet(prefills: int = 1, decodes: int = 1) -> Fleet:
         return Fleet.of({(PREFILL, "r"): prefills, (DECODE, "r"): decodes})
 

@@ -122,6 +122,8 @@ def simulation_warnings(scenario: Scenario, fleet: Fleet, answer: SimulationAnsw
             f"{lost:.2%} of requests got no answer; latencies are of the others, attainment counts "
             "them as missed"
         )
+    if scenario.shed:
+        found.append("nothing is shed here: all that is offered comes to this fleet")
     if answer.interrupted:
         found.append(
             f"stopped after {answer.replications} of {answer.replications_asked} replications; "

@@ -25,7 +25,7 @@ class AttainmentSpec(Spec):
 
 
 class BestEffortSpec(Spec):
-    """A best-effort SLO: it binds no fleet, but every late request has a price."""
+    """A best-effort SLO: it binds no fleet, but late requests have a price that a plan weighs."""
 
     within: dict[str, Quantity] = Field(
         description="metric -> seconds, as in attainment; later in any of them is late"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pdalloc.allocation.problem import Allocation, AllocationProblem, Status
 from pdalloc.allocation.solvers import solver_named
+from pdalloc.capacity import demand_limit
 from pdalloc.errors import UnsupportedError
 from pdalloc.fleet import Fleet
 from pdalloc.planning.answer import Answer, ShedAnswer, ShortfallAnswer
@@ -130,7 +131,10 @@ def least_total_plan(scenario: Scenario, solve: Solve) -> Outcome:
             return Priced(Weighed(nothing, 0.0, 0.0), lambda other: None)
         problem = question.problem()
         best = weigh_lateness(question, problem, solve(problem))
-        return Priced(best, lambda other: _weight(scenario, best.allocation.fleet, other))
+        fleet = best.allocation.fleet
+        return Priced(
+            best, lambda other: _weight(scenario, fleet, other), _guess(scenario, problem, fleet)
+        )
 
     return _outcome(scenario, price)
 
@@ -147,9 +151,23 @@ def least_total_of(scenario: Scenario, fleet: Fleet) -> Outcome:
         known = math.inf if usd is None else usd
         status: Status = "infeasible" if usd is None else "feasible"
         verdict = Allocation(status, "evaluate", fleet, whole.cost(fleet), None)
-        return Priced(Weighed(verdict, known, known), lambda p: _weight(scenario, fleet, p))
+        return Priced(
+            Weighed(verdict, known, known),
+            lambda other: _weight(scenario, fleet, other),
+            _guess(scenario, whole, fleet),
+        )
 
     return _outcome(scenario, price)
+
+
+def _guess(
+    scenario: Scenario, problem: AllocationProblem, fleet: Fleet
+) -> Callable[[], float] | None:
+    """The most that ``fleet`` serves, requests/s, by its own rates; for a class alone."""
+    if len(scenario.system.workload.classes) > 1 or problem.slo_scope != "pool":
+        return None
+    most = scenario.demand * (1.0 + problem.headroom)
+    return lambda: demand_limit(problem.capacity, fleet, most) / (1.0 + problem.headroom)
 
 
 def _weight(scenario: Scenario, fleet: Fleet, point: Point) -> float | None:

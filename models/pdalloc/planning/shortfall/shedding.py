@@ -26,6 +26,8 @@ where lateness changes with the rate."""
 PATIENCE = 60
 NEAR = 1e-9
 """Relative accuracy of the rate that a fleet serves at most."""
+ABOUT = 2e-6
+"""The same of a guess of it, relative to the rate that is offered."""
 MOST_SOLVED = 400
 """Served rates at which a fleet is sought before the bound is stated as it is."""
 
@@ -34,11 +36,13 @@ MOST_SOLVED = 400
 class Priced:
     """The cheapest fleet at one point; ``holds`` prices it at others.
 
-    ``holds(point)``: USD/hour of fleet and lateness there, None where an SLO breaks.
+    ``holds(point)``: USD/hour of fleet and lateness there, None where an SLO breaks. ``guess``:
+    about the most that it serves of the only class, requests/s, to be looked at first.
     """
 
     best: Weighed
     holds: Callable[[Point], float | None]
+    guess: Callable[[], float] | None = None
 
 
 @dataclass(frozen=True)
@@ -166,21 +170,30 @@ class LeastTotal:
             if full and inside < high[q]:  # a class more rarely fits where another does not
                 served[q] = min(inside + least, high[q])
                 full = here.holds(tuple(served)) is None
-            served[q] = probe = high[q]
+            ahead = self._first_looks(here, inside, high[q])
+            served[q] = probe = ahead.pop()
             while inside < high[q] and not done(tuple(beyond)):
                 usd = None if full else here.holds(tuple(served))
                 if usd is None:
-                    outside = probe
+                    outside, ahead = probe, []
                 else:
                     inside = probe
                     self._try(tuple(served), usd, here)
                 beyond[q] = max(outside, least)
                 if outside - inside <= least:
                     break
-                served[q] = probe = 0.5 * (inside + outside)
+                served[q] = probe = ahead.pop() if ahead else 0.5 * (inside + outside)
             full = full or inside < high[q]
             served[q] = inside
         return tuple(beyond)
+
+    def _first_looks(self, here: Priced, inside: float, high: float) -> list[float]:
+        """Rates to try before any halving, the last one first."""
+        if here.guess is None or inside < self.offer.smallest[0]:
+            return [high]
+        guess = here.guess()
+        near = (guess + ABOUT * high, guess * (1.0 + NEAR), guess * (1.0 - NEAR))
+        return [high, *(x for x in near if inside < x < high)]
 
     def _halves(self, low: Point, high: Point) -> Iterator[tuple[Point, Point]]:
         """The box cut across its side of the greatest price."""
