@@ -24,8 +24,6 @@ from pdalloc.allocation.solvers import solver_named
 from pdalloc.fleet import DECODE, PREFILL, Fleet
 
 SECONDS = 10.0
-MOST = 8
-"""Replicas of a pool that are enumerated; the answers' costs reach no further."""
 
 
 def question(small: Any, kind: str, seed: int) -> PeriodsProblem:
@@ -48,22 +46,17 @@ def question(small: Any, kind: str, seed: int) -> PeriodsProblem:
     )
 
 
-def boxes(problem: PeriodsProblem) -> Any:
-    return itertools.product(range(MOST + 1), repeat=len(problem.options))
-
-
 def enumerated(problem: PeriodsProblem, total: float) -> float:
     """Least total of all schedules that cost no more than ``total``, which one does.
 
     Such a schedule leaves a period no more than ``total`` less the others' own optima.
     """
-    least = [
-        p.hours * (solver_named("exact").solve(p.problem).cost or 0.0) for p in problem.periods
-    ]
+    exact = solver_named("exact").solve
+    least = [p.hours * (exact(p.problem).cost or 0.0) for p in problem.periods]
     room = [total - sum(least) + own + 1e-6 for own in least]
-    fleets = [problem.fleet(counts) for counts in boxes(problem)]
+    tops = [int(max(room) / o.usd_per_hour) for o in problem.options]
+    fleets = map(problem.fleet, itertools.product(*(range(top + 1) for top in tops)))
     near = [f for f in fleets if problem.periods[0].problem.cost(f) <= max(room)]
-    assert problem.counts(near).max() < MOST  # nothing dearer was left out
     serves = [
         [p.problem.cost(f) <= most and certify(p.problem, f).certified for f in near]
         for p, most in zip(problem.periods, room, strict=True)
