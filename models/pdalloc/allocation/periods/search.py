@@ -17,6 +17,7 @@ best so far with the bound so far.
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -40,7 +41,7 @@ PROVEN = 3e-6
 """Relative gap that solver tolerances leave open: BOUND_SLACK and GAP of :mod:`.program`."""
 MOST_ROUNDS, LEAST_SECONDS = 60, 0.01
 """Programs that are solved one after the other; seconds for one, at the least."""
-MOST_FLEETS = 160
+MOST_FLEETS = 300
 """Fleets between which ways are sought."""
 STUCK = (
     "each period has a fleet, but no schedule starts and stops as few replicas as it may; raise "
@@ -165,10 +166,22 @@ class _Search:
             rows += [start, *(np.maximum(start, row) for row in own)]
         return [problem.fleet(row) for row in rows]
 
-    def _ways(self, fleets: list[Fleet]) -> None:
-        """The cheapest way through ``fleets`` and the best schedule's own."""
+    def _near(self) -> list[Fleet]:
+        """The best schedule's fleets with a replica more, fewer, or of another type of its role."""
+        one, options = np.eye(len(self.problem.options), dtype=np.int64), self.problem.options
+        pairs = itertools.permutations(range(len(options)), 2)
+        steps = [*one, *-one]
+        steps += [one[i] - one[j] for i, j in pairs if options[i].role == options[j].role]
+        rows = self.problem.counts(tuple(dict.fromkeys(self.best or ())))
+        return [self.problem.fleet(row + s) for s in steps for row in rows if (row + s).min() >= 0]
+
+    def _ways(self, fleets: list[Fleet], end: float = math.inf) -> None:
+        """The cheapest way through ``fleets`` and the best schedule's own.
+
+        From the time ``end`` on no further fleet is looked at.
+        """
         fleets = list(dict.fromkeys([*(self.best or ()), *fleets]))[:MOST_FLEETS]
-        ranks = [self._rank(fleet) for fleet in fleets]
+        ranks = [self._rank(f) if time.perf_counter() < end else len(self.order) for f in fleets]
         place = {k: rank for rank, k in enumerate(self.order)}
         serves = [[rank <= place[k] for rank in ranks] for k in self.problem.kinds]
         self.offer(cheapest_path(self.problem, fleets, np.array(serves)))
@@ -206,8 +219,13 @@ class _Search:
             if not all(is_whole(p.problem) for p in problem.periods):
                 self._ways([*mended, *self._joined()])
             if not more or found.interrupted or self.proven or time.perf_counter() >= end:
-                return
+                break
             cuts += more
+        while not (found.interrupted or self.proven) and time.perf_counter() < end:
+            before = self.best
+            self._ways(self._near(), end)
+            if self.best == before:
+                break
 
     def _watch(self, left: float) -> Callable[[float], None]:
         """Tell the progress, of a program that may take ``left`` seconds."""
