@@ -1,7 +1,8 @@
 """Predicted against simulated: does the plan keep its SLOs where nothing is assumed?
 
 A fleet's mixed pools give its requests several paths, one per (prefill type, decode type).
-A plan promises an SLO on each of them, so both numbers are those of the worst path. The
+A plan promises an SLO on each of them, so both numbers are those of the worst path; or over
+all requests, and then both are of all requests of a class. The
 simulation runs in independent replications, which give its numbers intervals.
 
 An interval that holds the bound decides nothing: the SLO is *too close to call*. A request that
@@ -171,10 +172,12 @@ def validate(
     options: SimulationOptions = PLAIN,
     simulate: Simulate | None = None,
     observe: Callable[[Run], None] | None = None,
+    scope: Literal["pool", "population"] = "pool",
 ) -> tuple[Comparison, ...]:
     """Simulate ``fleet`` under ``rates`` (requests/s per pool) and compare every SLO.
 
-    ``predicted[slo]`` on the worst path; ``requests`` per replication;
+    ``predicted[slo]`` on the worst path, or in ``scope`` population over all; ``requests`` per
+    replication;
     ``progress(done, total)`` counts requests of all replications; ``simulate`` is the fast
     simulator where none is given; ``observe`` is shown every run. Raises InputError for fewer
     than two replications or rates that are not those of the workload.
@@ -184,7 +187,7 @@ def validate(
 
     def read(run: Run, replication: int) -> dict[str, float]:
         for slo in slos:
-            samples[slo].append(dict(_measured(system, fleet, run, slo)))
+            samples[slo].append(dict(_measured(system, fleet, run, slo, scope)))
         if observe is not None:
             observe(run)
         return {}
@@ -237,12 +240,17 @@ def requests_of(system: System, run: Run, traffic_class: str) -> Mask:
 
 
 def _measured(
-    system: System, fleet: Fleet, run: Run, slo: Objective
+    system: System,
+    fleet: Fleet,
+    run: Run,
+    slo: Objective,
+    scope: Literal["pool", "population"],
 ) -> Iterator[tuple[Path, float]]:
-    """The SLO's number on each path somebody took; the lost count on all."""
+    """The SLO's number on each path somebody took, or as one path; the lost count on all."""
     mine = requests_of(system, run, slo.traffic_class)
     lost = lost_share(run, mine)
-    for path, taken in _paths(fleet, run.log):
+    everyone = [(("", ""), np.ones_like(mine))]
+    for path, taken in everyone if scope == "population" else _paths(fleet, run.log):
         if np.any(mine & taken) or lost == 1.0:
             yield path, slo.measure(Seen(run, mine & taken, lost))
 

@@ -12,7 +12,13 @@ import pytest
 
 from pdalloc.allocation.certify import certify
 from pdalloc.allocation.linear import COVERED, Array, linear_data
-from pdalloc.allocation.population import Burdens, best_split, burdens, cheapest_counts
+from pdalloc.allocation.population import (
+    Burdens,
+    below,
+    best_split,
+    burdens,
+    cheapest_counts,
+)
 from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.allocation.solvers import solver_named
 from pdalloc.capacity import Capacity
@@ -91,6 +97,28 @@ def test_the_split_is_the_closed_form_dual(small: Any, kind: str, seed: int) -> 
             assert (excess <= 0) == kept(n, b.demand, law), (n, excess)
             answers.append(excess <= 0)
     assert any(answers) and not all(answers)
+
+
+@pytest.mark.parametrize("kind", ["mm1", "mg1", "batch"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_curve_lies_between_its_tables(small: Any, kind: str, seed: int) -> None:
+    """A convex f is below its chords and above the neighbouring ones drawn on, and both close."""
+    _, b, (_, mu, extra, _, _) = by_hand(small, kind, seed)
+    low = below(b)
+    gaps = []
+    for i in range(3):
+        top = b.rates[i, -1]
+        loads = np.linspace(0.02, 0.98, 500) * top
+        true = burden(kind, mu[i], extra[i], loads)
+        above = np.interp(loads, b.rates[i], b.values[0, i])
+        under = np.interp(loads, *np.unique(np.stack([low.rates[i], low.values[0, i]]), axis=1))
+        assert np.all(under <= true * (1 + 1e-9)) and np.all(true <= above * (1 + 1e-9))
+        gaps.append(np.median(above / under) - 1.0)
+    assert 0.0 < max(gaps) < 0.02
+    for n in product((6, 12), repeat=3):  # so is the excess of any fleet
+        safe, hopeful = (best_split(x, np.array([*n, 1.0])) for x in (b, low))
+        if safe is not None and hopeful is not None:
+            assert hopeful.excess <= safe.excess + 1e-9
 
 
 @pytest.mark.parametrize("kind", ["mm1", "mg1", "batch"])

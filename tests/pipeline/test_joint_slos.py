@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
+from pdalloc.allocation.problem import Allocation
 from pdalloc.cli import main
 from pdalloc.errors import UnsupportedError
-from pdalloc.fleet import parse_fleet
+from pdalloc.fleet import Fleet, parse_fleet
 from pdalloc.planning import Answer, Effort, evaluate, plan, simulate
+from pdalloc.planning.assembly import answer_of
+from pdalloc.planning.effort import SEED
 from pdalloc.planning.simulation import request_bounds
 from pdalloc.report.files import write_outputs
 from pdalloc.report.simulation_figure import simulation_figure
@@ -39,6 +42,12 @@ def block(made, **keys: Any) -> dict[str, Any]:
 def question(made, **keys: Any) -> Scenario:
     found: Scenario = made.question(traffic=[block(made, **keys)])
     return found
+
+
+def without_margins(scenario: Scenario, fleet: Fleet) -> Answer:
+    """What evaluate says, but for how much more the fleet would bear: many times the work."""
+    given = Allocation("feasible", "evaluate", fleet, None, None)
+    return answer_of(scenario, scenario.problem(), given, SEED, with_margins=False)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +165,7 @@ def test_every_path_keeps_its_share(made) -> None:
     )
     text = "prefill/a=3,prefill/b=2,decode/a=1,decode/b=1"
     fleet = parse_fleet(text, scenario.system.type_names)
-    answer = evaluate(scenario, fleet)
+    answer = without_margins(scenario, fleet)
     prediction = scenario.problem().capacity.evaluate(fleet, scenario.demand)
     capacity = scenario.problem().capacity
     (slo, index) = capacity.slo_classes[-1]
@@ -175,8 +184,8 @@ def test_lateness_counts_paths_by_their_traffic(made) -> None:
         traffic=[block(made, attainment=[limits], best_effort=[PRICED])],
     )
     text = "prefill/a=2,prefill/b=1,decode/a=1,decode/b=1"
-    (row,) = evaluate(scenario, text).lateness
     fleet = parse_fleet(text, scenario.system.type_names)
+    (row,) = without_margins(scenario, fleet).lateness
     prediction = scenario.problem().capacity.evaluate(fleet, scenario.demand)
     late = [
         (

@@ -80,10 +80,6 @@ def kappa_decode(slower: float) -> float:
     return (1 - (A + B) * slower / TPOT) / (OUTPUT * B * slower)
 
 
-def capacity_of(scenario: Scenario) -> Capacity:
-    return Capacity(scenario.system, scenario.slos)
-
-
 def kept(scenario: Scenario, system: System, fleet: Fleet, demand: float) -> bool:
     """Whether the plain re-check certifies ``fleet`` on a changed system."""
     problem = replace(scenario.problem(Capacity(system, scenario.slos)), demand=demand)
@@ -101,7 +97,7 @@ CASES = [
 @pytest.mark.parametrize(("text", "rule"), [*CASES, ("4,0/3,1", "decode")])
 def test_demand_margin_is_where_the_fleet_stops_fitting(text: str, rule: str) -> None:
     scenario, fleet = question(rule), fleet_of(text)
-    margin = margins.demand_margin(capacity_of(scenario), fleet, RATE)
+    margin = margins.demand_margin(scenario.problem(), fleet)
     assert margin is not None and margin < margins.MOST
     limit = RATE * (1 + margin)
     assert kept(scenario, scenario.system, fleet, 0.999 * limit)
@@ -116,7 +112,7 @@ def test_slow_down_margins_are_where_the_fleet_stops_fitting(
     """The re-check runs on the same system with that role's times multiplied."""
     scenario, fleet = question(rule), fleet_of(text)
     of = {"prefill": margins.prefill_margin, "decode": margins.decode_margin}[role]
-    margin = of(capacity_of(scenario), fleet, RATE)
+    margin = of(scenario.problem(), fleet)
     assert margin is not None and margin < margins.MOST
     for factor, fits in ((0.999, True), (1.001, False)):
         change = (1 + margin) * factor
@@ -127,7 +123,7 @@ def test_slow_down_margins_are_where_the_fleet_stops_fitting(
 @pytest.mark.parametrize(("text", "rule"), CASES)
 def test_output_margin_is_where_the_fleet_stops_fitting(text: str, rule: str) -> None:
     scenario, fleet = question(rule), fleet_of(text)
-    margin = margins.output_margin(capacity_of(scenario), fleet, RATE)
+    margin = margins.output_margin(scenario.problem(), fleet)
     assert margin is not None and margin < margins.MOST
     for factor, fits in ((0.999, True), (1.001, False)):
         workload = scenario.system.workload.with_longer_outputs((1 + margin) * factor)
@@ -145,7 +141,7 @@ def test_demand_margin_closed_form(counts: tuple[int, int, int, int]) -> None:
     p, q, d, e = counts
     scenario = question()
     fleet = fleet_of(f"{p},{q}/{d},{e}")
-    margin = margins.demand_margin(capacity_of(scenario), fleet, RATE)
+    margin = margins.demand_margin(scenario.problem(), fleet)
     assert margin is not None
     prefill = p * kappa_prefill(1.0) + q * kappa_prefill(2.0)
     decode = d * kappa_decode(1.0) + e * kappa_decode(2.0)
@@ -159,7 +155,7 @@ def test_prefill_margin_closed_form(n: int, f_rate: float) -> None:
     """n = lambda / (mu/f - 1/tau') solved for the slow-down f."""
     rate = f_rate * n * MU
     scenario = question(rate=rate)
-    margin = margins.prefill_margin(capacity_of(scenario), fleet_of(f"{n},0/99,0"), rate)
+    margin = margins.prefill_margin(scenario.problem(), fleet_of(f"{n},0/99,0"))
     f = MU / (rate / n + 1 / (TTFT - MOVE))
     assert margin == pytest.approx(f - 1, abs=CLOSE)
 
@@ -169,7 +165,7 @@ def test_decode_margin_closed_form(n: int, rho: float) -> None:
     """(a + b) f / (1 - rho f) = tau, rho = lambda L b / n: f = tau / (a + b + rho tau)."""
     rate = rho * n / (OUTPUT * B)
     scenario = question("decode", rate, tpot=TPOT)
-    margin = margins.decode_margin(capacity_of(scenario), fleet_of(f"99,0/{n},0"), rate)
+    margin = margins.decode_margin(scenario.problem(), fleet_of(f"99,0/{n},0"))
     assert margin == pytest.approx(TPOT / (A + B + rho * TPOT) - 1, abs=CLOSE)
 
 
@@ -180,9 +176,9 @@ def test_output_margin_is_decodes_part_of_the_demand_margin(
 ) -> None:
     """Decode's load is lambda E[L]: where decode binds, longer outputs are more demand."""
     scenario = question(rule, tpot=TPOT)
-    capacity, fleet = capacity_of(scenario), fleet_of(f"99,0/{decodes},0")
-    demand = margins.demand_margin(capacity, fleet, RATE)
-    output = margins.output_margin(capacity, fleet, RATE)
+    problem, fleet = scenario.problem(), fleet_of(f"99,0/{decodes},0")
+    demand = margins.demand_margin(problem, fleet)
+    output = margins.output_margin(problem, fleet)
     assert demand is not None and output is not None
     assert output == pytest.approx(demand, rel=accuracy, abs=accuracy)
     assert 1 + demand == pytest.approx(decodes * kappa_decode(1.0) / RATE, rel=accuracy)
@@ -191,10 +187,8 @@ def test_output_margin_is_decodes_part_of_the_demand_margin(
 def test_longer_outputs_never_touch_prefill() -> None:
     """Where prefill binds alone, twice as many prefill replicas change no output margin."""
     scenario = question()
-    capacity = capacity_of(scenario)
-    few, many = (
-        margins.output_margin(capacity, fleet_of(text), RATE) for text in ("3,0/5,0", "6,0/5,0")
-    )
+    problem = scenario.problem()
+    few, many = (margins.output_margin(problem, fleet_of(text)) for text in ("3,0/5,0", "6,0/5,0"))
     assert few == many
 
 
@@ -202,7 +196,7 @@ def test_longer_outputs_never_touch_prefill() -> None:
 def test_a_broken_fleet_has_negative_demand_margin(text: str) -> None:
     """By how much demand must fall; the closed form still says so."""
     fleet = fleet_of(text)
-    margin = margins.demand_margin(capacity_of(question()), fleet, RATE)
+    margin = margins.demand_margin(question().problem(), fleet)
     most = min(
         fleet.count("prefill", "fast") * kappa_prefill(1.0),
         fleet.count("decode", "fast") * kappa_decode(1.0),
@@ -213,31 +207,31 @@ def test_a_broken_fleet_has_negative_demand_margin(text: str) -> None:
 
 def test_a_broken_fleet_needs_faster_prefill() -> None:
     """2 replicas at 20 requests/s each need mu/f - 1/tau' = 20: f = 20 / 22.5."""
-    capacity, fleet = capacity_of(question()), fleet_of("2,0/9,0")
-    margin = margins.prefill_margin(capacity, fleet, RATE)
+    problem, fleet = question().problem(), fleet_of("2,0/9,0")
+    margin = margins.prefill_margin(problem, fleet)
     assert margin == pytest.approx(MU / (RATE / 2 + 1 / (TTFT - MOVE)) - 1, abs=CLOSE)
     # decode cannot mend what prefill breaks, and with transfer-made tokens longer outputs neither
-    assert margins.decode_margin(capacity, fleet, RATE) is None
-    assert margins.output_margin(capacity, fleet, RATE) is None
+    assert margins.decode_margin(problem, fleet) is None
+    assert margins.output_margin(problem, fleet) is None
 
 
 def test_a_bound_below_the_service_time() -> None:
     """tau' = 40 ms < 1/mu = 50 ms: no demand is small enough, but a faster prefill is."""
-    capacity, fleet = capacity_of(question(ttft=MOVE + 0.04, tpot=TPOT)), fleet_of("9,0/9,0")
-    assert margins.demand_margin(capacity, fleet, RATE) is None
-    margin = margins.prefill_margin(capacity, fleet, RATE)
+    problem, fleet = question(ttft=MOVE + 0.04, tpot=TPOT).problem(), fleet_of("9,0/9,0")
+    assert margins.demand_margin(problem, fleet) is None
+    margin = margins.prefill_margin(problem, fleet)
     assert margin == pytest.approx(MU / (RATE / 9 + 1 / 0.04) - 1, abs=CLOSE)
 
 
 def test_a_bound_below_the_transfer_cannot_be_mended() -> None:
-    capacity, fleet = capacity_of(question(ttft=0.8 * MOVE, tpot=TPOT)), fleet_of("9,0/9,0")
+    problem, fleet = question(ttft=0.8 * MOVE, tpot=TPOT).problem(), fleet_of("9,0/9,0")
     for of in (
         margins.demand_margin,
         margins.prefill_margin,
         margins.decode_margin,
         margins.output_margin,
     ):
-        assert of(capacity, fleet, RATE) is None
+        assert of(problem, fleet) is None
 
 
 def test_margins_are_capped() -> None:
@@ -261,13 +255,13 @@ def test_outputs_that_outgrow_the_kv_memory_end_the_margin() -> None:
     types = {name: replace(r, kv_tokens=3000.0) for name, r in system.replica_types.items()}
     long = system.workload.with_longer_outputs(2000 / OUTPUT)
     capacity = Capacity(replace(system, replica_types=types, workload=long), scenario.slos)
-    margin = margins.output_margin(capacity, fleet_of("9,0/9,0"), 0.01)
+    margin = margins.output_margin(scenario.problem(capacity), fleet_of("9,0/9,0"))
     assert margin == pytest.approx(1.0, abs=CLOSE)
 
 
 def test_more_of_everything_never_lowers_a_margin() -> None:
-    capacity = capacity_of(question("decode"))
+    problem = question("decode").problem()
     fleets = [fleet_of(text) for text in ("4,0/4,0", "5,0/4,0", "5,0/6,0", "7,0/7,0")]
     for of in (margins.demand_margin, margins.prefill_margin, margins.decode_margin):
-        found = [of(capacity, fleet, RATE) or -1.0 for fleet in fleets]
+        found = [of(problem, fleet) or -1.0 for fleet in fleets]
         assert found == sorted(found)

@@ -16,16 +16,17 @@ from pdalloc.slo.interface import Objective
 class SloCheck:
     """One SLO of a fleet: the worst prediction over the paths, seconds or share late.
 
-    ``predicted`` is None when the fleet has no steady state.
+    ``predicted`` is None when the fleet has no steady state; ``tolerance`` is relative.
     """
 
     slo: Objective
     predicted: float | None
+    tolerance: float = 1e-9
 
     @property
     def kept(self) -> bool:
         """Whether the bound holds."""
-        return self.predicted is not None and self.slo.keeps(self.predicted)
+        return self.predicted is not None and self.slo.keeps(self.predicted, self.tolerance)
 
 
 @dataclass(frozen=True)

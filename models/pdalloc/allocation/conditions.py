@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pdalloc.allocation.problem import AllocationProblem
-from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
+from pdalloc.allocation.serving import serves
+from pdalloc.fleet import DECODE, PREFILL, Fleet
 
 
 def misfits(problem: AllocationProblem, fleet: Fleet) -> list[tuple[str, str]]:
@@ -31,16 +32,10 @@ def broken_conditions(problem: AllocationProblem, fleet: Fleet) -> list[str]:
         f"prefill/{p} and decode/{d} do not fit each other" for p, d in misfits(problem, fleet)
     ]
     planned = problem.with_headroom()
-    if problem.headroom > 0.0 and not _serves(planned, fleet):
+    if problem.headroom > 0.0 and not serves(planned, fleet):
         broken.append(f"the SLOs break within the headroom of {problem.headroom:.0%}")
     if problem.redundancy > 0:
         for (role, name), left in remainders(fleet, problem.redundancy).items():
-            if not _serves(planned, left):
+            if not serves(planned, left):
                 broken.append(f"the SLOs break when {problem.redundancy} of {role}/{name} are lost")
     return broken
-
-
-def _serves(problem: AllocationProblem, fleet: Fleet) -> bool:
-    if not all(fleet.in_role(role) for role in ROLES):
-        return False
-    return problem.capacity.route(fleet, problem.demand) is not None

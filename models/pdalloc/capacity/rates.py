@@ -77,6 +77,8 @@ class Rates:
     _bounds: dict[tuple[Role, str, float], float] = field(
         default_factory=dict, repr=False, compare=False
     )
+    burdens: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
+    """Memory of :func:`pdalloc.allocation.population.burdens`, shared by all SLOs of a system."""
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -86,6 +88,10 @@ class Rates:
     def under(self, system: System) -> Self:
         """The same question about another system."""
         return type(self)(system, self.slos, self.options)
+
+    def asking(self, slos: tuple[Objective, ...]) -> Self:
+        """The same system under other SLOs."""
+        return type(self)(self.system, slos, self.options, burdens=self.burdens)
 
     @cached_property
     def slo_classes(self) -> list[tuple[Objective, int]]:

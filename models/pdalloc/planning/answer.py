@@ -51,7 +51,9 @@ class SloAnswer(Block):
     metric: str
     statistic: str
     bound_s: float
-    predicted_s: float | None = Field(description="worst path of the fleet; None: no steady state")
+    predicted_s: float | None = Field(
+        description="worst path of the fleet, or all requests (slo_scope); None: no steady state"
+    )
     kept: bool
     binding: bool = Field(description="broken, or breaks when some pool has one replica fewer")
     simulated_s: float | None = None
@@ -150,6 +152,9 @@ class Answer(Block):
     pools: list[PoolAnswer]
     links: list[LinkAnswer] = Field(
         default_factory=list, description="shared KV links; empty where transfers share none"
+    )
+    slo_scope: Literal["pool", "population"] = Field(
+        "pool", description="whether each pool keeps every SLO, or all requests of a class do"
     )
     slos: list[SloAnswer]
     joint_slos: list[JointSloAnswer] = Field(default_factory=list)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pdalloc.allocation.certify import Certificate, SloCheck, certify
 from pdalloc.allocation.problem import Allocation, AllocationProblem
-from pdalloc.capacity import Capacity
 from pdalloc.fleet import ROLES, Fleet
 from pdalloc.planning import margins
 from pdalloc.planning.answer import (
@@ -14,7 +13,12 @@ from pdalloc.planning.answer import (
     MarginAnswer,
     PoolAnswer,
 )
-from pdalloc.planning.caveats import estimates_of, ignored_by_formulas, warnings_of
+from pdalloc.planning.caveats import (
+    estimates_of,
+    ignored_by_formulas,
+    slower_pools,
+    warnings_of,
+)
 from pdalloc.planning.promises import predicted_lateness, predicted_rows
 from pdalloc.prediction import DecodeState
 from pdalloc.scenario import Scenario
@@ -40,7 +44,8 @@ def answer_of(
     gpus = problem.gpus(fleet)
     total = sum(gpus.values())
     served = check is not None and all(fleet.in_role(role) for role in ROLES)
-    margin = _margin(capacity, fleet, demand) if served and with_margins else None
+    margin = _margin(problem, fleet) if served and with_margins else None
+    routed_by_rule = problem.slo_scope == "pool" and allocation.solver != "evaluate"
     cost = allocation.cost
     status, reason = allocation.status, allocation.reason
     if status != "infeasible" and check is not None and not check.certified:
@@ -73,6 +78,7 @@ def answer_of(
         tokens_per_minute_per_gpu=tokens_per_minute / total if total else None,
         pools=_pools(problem, check),
         links=_links(check),
+        slo_scope=problem.slo_scope,
         slos=slos,
         joint_slos=joint,
         lateness=predicted_lateness(scenario, check.prediction if check else None),
@@ -86,20 +92,21 @@ def answer_of(
             capacity.predictor,
             check.prediction if check else None,
             fleet,
-            capacity.rule if allocation.solver != "evaluate" else "",
+            capacity.rule if routed_by_rule else "",
         )
-        + ignored_by_formulas(scenario),
+        + ignored_by_formulas(scenario)
+        + (slower_pools(problem, check.prediction) if check and check.prediction else []),
         estimates=estimates_of(scenario.system, fleet),
         produced_by=provenance(allocation.solver, seed),
     )
 
 
-def _margin(capacity: Capacity, fleet: Fleet, demand: float) -> MarginAnswer:
+def _margin(problem: AllocationProblem, fleet: Fleet) -> MarginAnswer:
     return MarginAnswer(
-        demand=margins.demand_margin(capacity, fleet, demand),
-        prefill=margins.prefill_margin(capacity, fleet, demand),
-        decode=margins.decode_margin(capacity, fleet, demand),
-        output_length=margins.output_margin(capacity, fleet, demand),
+        demand=margins.demand_margin(problem, fleet),
+        prefill=margins.prefill_margin(problem, fleet),
+        decode=margins.decode_margin(problem, fleet),
+        output_length=margins.output_margin(problem, fleet),
     )
 
 

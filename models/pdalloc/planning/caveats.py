@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.fleet import PREFILL, Dispatch, Fleet
 from pdalloc.prediction import DecodeState, Prediction, Predictor, PrefillState
 from pdalloc.scenario import Scenario
@@ -66,6 +67,24 @@ def warnings_of(
     used = {pool.replica_type for pool in fleet.pools}
     found += _uncalibrated([system.replica_types[name] for name in sorted(used)])
     return list(dict.fromkeys(found))
+
+
+def slower_pools(problem: AllocationProblem, prediction: Prediction) -> list[str]:
+    """SLOs kept over all requests that those on the worst path miss, one line each."""
+    if problem.slo_scope == "pool":
+        return []
+    found = []
+    for slo, index in problem.capacity.slo_classes:
+        seen = ((problem.capacity.value(slo, index, p, d), p, d) for p, d in prediction.paths())
+        value, p, d = max(seen, key=lambda each: each[0])
+        if not slo.keeps(value):
+            share = p.rate * p.replicas * d.rate * d.replicas / problem.demand**2
+            found.append(
+                f"{slo.traffic_class}: {slo.name} holds over all requests; the {share:.0%} that "
+                f"take prefill/{p.replica_type.name} and decode/{d.replica_type.name} see "
+                f"{1e3 * value:.4g} ms"
+            )
+    return found
 
 
 def estimates_of(system: System, fleet: Fleet) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Literal
 from pdalloc.allocation.certify import certify, resource_violations
 from pdalloc.allocation.problem import Allocation, AllocationProblem, Option
 from pdalloc.allocation.solvers import solver_named
-from pdalloc.fleet import ROLES, Fleet, Role, parse_fleet
+from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet, Role, parse_fleet
 from pdalloc.planning.answer import Answer, SloAnswer
 from pdalloc.planning.assembly import answer_of
 from pdalloc.planning.effort import SEED
@@ -140,9 +140,17 @@ class _Explainer:
         best = max(counts, key=lambda o: counts[o])
         return best if counts[best] else None
 
+    @property
+    def relaxed_options(self) -> tuple[Option | None, Option | None]:
+        """The main types; (None, None) where types of one role keep the SLOs together."""
+        mixed = any(len(self.fleet.in_role(role)) > 1 for role in ROLES)
+        if mixed and self.problem.slo_scope == "population":
+            return None, None
+        return self.main_option(PREFILL), self.main_option(DECODE)
+
     def relaxed_cost(self) -> float | None:
         """Cost of the relaxation with the main types."""
-        prefill, decode = (self.main_option(role) for role in ROLES)
+        prefill, decode = self.relaxed_options
         if prefill is None or decode is None:
             return None
         found = relaxed(self.problem, prefill, decode)
@@ -166,7 +174,7 @@ class _Explainer:
         return found
 
     def _slo(self, slo: Slo, answer: SloAnswer) -> SloExplained:
-        prefill, decode = (self.main_option(role) for role in ROLES)
+        prefill, decode = self.relaxed_options
         price = None
         if prefill is not None and decode is not None:
             price = price_of_bound(self.scenario, prefill, decode, slo)
@@ -186,7 +194,7 @@ class _Explainer:
 
     def _best_under(self, slos: tuple[Objective, ...], bound: float | None) -> BoundCost:
         """The optimum under other SLOs; ``bound`` to be told beside it."""
-        found = solver_named("exact").solve(replace(self.scenario, slos=slos).problem())
+        found = solver_named("exact").solve(self._asking(slos))
         works = found.status != "infeasible"
         return BoundCost(
             bound_s=bound,
@@ -194,6 +202,9 @@ class _Explainer:
             xpyd=found.fleet.xpyd if works else None,
             cost_usd_per_hour=found.cost if works else None,
         )
+
+    def _asking(self, slos: tuple[Objective, ...]) -> AllocationProblem:
+        return replace(self.scenario, slos=slos).problem(self.problem.capacity.asking(slos))
 
     def changes(self) -> list[ChangeAnswer]:
         """One replica fewer, and one more, in each pool."""

@@ -52,7 +52,10 @@ def merit(problem: AllocationProblem, fleet: Fleet) -> list[MeritAnswer]:
     """USD/hour per admitted request/s of each type, roles that several may serve; cheapest first.
 
     Types that admit nothing are left out, and pooled roles, where it depends on the number.
+    None where SLOs are kept over all requests: what a type admits then depends on the others.
     """
+    if problem.slo_scope == "population":
+        return []
     found = []
     for role in ROLES:
         options = problem.in_role(role)

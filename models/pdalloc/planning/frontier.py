@@ -83,7 +83,7 @@ class Axis:
         if self.slo is None:
             return replace(scenario.problem(shared), demand=value)
         slos = tuple(replace(s, bound=value) if s == self.slo else s for s in scenario.slos)
-        return replace(scenario, slos=slos).problem()
+        return replace(scenario, slos=slos).problem(shared.asking(slos))
 
 
 @dataclass(frozen=True)

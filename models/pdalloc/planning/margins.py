@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from pdalloc.capacity import Capacity, demand_limit
-from pdalloc.errors import InputError
+from pdalloc.allocation.problem import AllocationProblem
+from pdalloc.allocation.serving import serves
+from pdalloc.capacity import demand_limit
 from pdalloc.fleet import Fleet
+from pdalloc.system import System
 
 MOST = 3.0
 """Greatest relative change searched; a margin of 3 means "at least fourfold"."""
@@ -14,43 +17,47 @@ LEAST = -0.9
 ACCURACY = 5e-4
 
 
-def fits(capacity: Capacity, fleet: Fleet, demand: float) -> bool:
-    """Whether ``fleet`` serves ``demand`` requests/s within every SLO."""
-    try:
-        return capacity.route(fleet, demand) is not None
-    except InputError:  # a change such as longer outputs may not fit the KV memory at all
-        return False
+def demand_margin(problem: AllocationProblem, fleet: Fleet) -> float | None:
+    """Relative growth of the demand that the fleet survives; None when none at all."""
+    if problem.slo_scope == "population":
+        demand, system = problem.demand, problem.capacity.system
+
+        def holds(factor: float) -> bool:
+            capacity = problem.capacity
+            if capacity.links_carry_all:
+                capacity = capacity.under(system.with_workload(system.workload.scaled(factor)))
+            return serves(replace(problem, capacity=capacity, demand=factor * demand), fleet)
+
+        return greatest_change(holds)
+    limit = demand_limit(problem.capacity, fleet, problem.demand * (1.0 + MOST))
+    return limit / problem.demand - 1.0 if limit > 0 else None
 
 
-def demand_margin(capacity: Capacity, fleet: Fleet, demand: float) -> float | None:
-    """Relative growth of ``demand`` (requests/s) the fleet survives; None when none at all."""
-    limit = demand_limit(capacity, fleet, demand * (1.0 + MOST))
-    return limit / demand - 1.0 if limit > 0 else None
-
-
-def prefill_margin(capacity: Capacity, fleet: Fleet, demand: float) -> float | None:
+def prefill_margin(problem: AllocationProblem, fleet: Fleet) -> float | None:
     """Relative slow-down of every prefill the fleet survives."""
-    return greatest_change(
-        lambda f: fits(capacity.under(capacity.system.slowed(prefill=f)), fleet, demand)
-    )
+    system = problem.capacity.system
+    return greatest_change(lambda f: serves(_under(problem, system.slowed(prefill=f)), fleet))
 
 
-def decode_margin(capacity: Capacity, fleet: Fleet, demand: float) -> float | None:
+def decode_margin(problem: AllocationProblem, fleet: Fleet) -> float | None:
     """Relative slow-down of every decode step the fleet survives."""
-    return greatest_change(
-        lambda f: fits(capacity.under(capacity.system.slowed(decode=f)), fleet, demand)
-    )
+    system = problem.capacity.system
+    return greatest_change(lambda f: serves(_under(problem, system.slowed(decode=f)), fleet))
 
 
-def output_margin(capacity: Capacity, fleet: Fleet, demand: float) -> float | None:
+def output_margin(problem: AllocationProblem, fleet: Fleet) -> float | None:
     """Relative lengthening of outputs, at the same request rate, that the fleet survives."""
-    system = capacity.system
+    system = problem.capacity.system
 
     def holds(factor: float) -> bool:
         longer = system.with_workload(system.workload.with_longer_outputs(factor))
-        return fits(capacity.under(longer), fleet, demand)
+        return serves(_under(problem, longer), fleet)
 
     return greatest_change(holds)
+
+
+def _under(problem: AllocationProblem, system: System) -> AllocationProblem:
+    return replace(problem, capacity=problem.capacity.under(system))
 
 
 def greatest_change(holds: Callable[[float], bool]) -> float | None:

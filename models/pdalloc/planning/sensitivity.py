@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from pdalloc.allocation.certify import certify
 from pdalloc.allocation.problem import AllocationProblem
+from pdalloc.allocation.serving import serves
 from pdalloc.allocation.solvers import solver_named
 from pdalloc.errors import InputError
 from pdalloc.fleet import Fleet
@@ -73,7 +74,7 @@ def _burstier(workload: Workload, factor: float) -> Workload:
 def _margin(name: str, changed: Changed, fleet: Fleet) -> Assumption:
     def holds(factor: float) -> bool:
         at = changed(factor)
-        return margins.fits(at.capacity, fleet, at.demand)
+        return serves(at, fleet)
 
     margin = margins.greatest_change(holds)
     if margin is None or margin >= margins.MOST:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pdalloc.allocation.problem import AllocationProblem
+from pdalloc.allocation.serving import best_traffic
 from pdalloc.capacity import Capacity
 from pdalloc.errors import InputError, UnsupportedError
 from pdalloc.fleet import PREFILL, ROLES, Fleet, parse_both_roles, parse_fleet
@@ -156,7 +157,7 @@ def rates_for(
             "co-located types share the traffic by how fast they serve a mean request"
         ]
     try:
-        return problem.capacity.best_route(fleet, problem.demand), []
+        return best_traffic(problem, fleet), []
     except UnsupportedError as error:
         known = Capacity(
             scenario.system, tuple(s for s in scenario.slos if isinstance(s, Slo)), scenario.options

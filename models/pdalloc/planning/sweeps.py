@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pdalloc.allocation.population import population_values
 from pdalloc.allocation.problem import AllocationProblem
+from pdalloc.allocation.serving import best_traffic, serves
 from pdalloc.allocation.solvers import solver_named
 from pdalloc.capacity import Capacity, demand_limit
 from pdalloc.errors import UnstableError
@@ -126,7 +128,7 @@ def _steps_between(
     while left.fleet is not None and len(steps) < STEPS_BETWEEN:
         if right.cost is not None and right.cost <= (left.cost or 0.0) + SAME_COST:
             break
-        start = _end_of(problem.capacity, left.fleet, left.demand, right.demand)
+        start = _end_of(problem, left.fleet, left.demand, right.demand)
         if not left.demand < start < right.demand:
             break
         left = _cost_point(problem, start, step=True)
@@ -134,13 +136,13 @@ def _steps_between(
     return steps
 
 
-def _end_of(capacity: Capacity, fleet: Fleet, low: float, high: float) -> float:
+def _end_of(problem: AllocationProblem, fleet: Fleet, low: float, high: float) -> float:
     """A demand in requests/s just above what ``fleet`` serves; it serves ``low``."""
-    if not capacity.coupled:
-        return demand_limit(capacity, fleet, high) + JUST_ABOVE * high
+    if problem.slo_scope == "pool" and not problem.capacity.coupled:
+        return demand_limit(problem.capacity, fleet, high) + JUST_ABOVE * high
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
-        fits = capacity.route(fleet, middle) is not None
+        fits = serves(replace(problem, demand=middle), fleet)
         low, high = (middle, high) if fits else (low, middle)
     return high
 
@@ -164,7 +166,7 @@ def latency_sweep(
 
     Each curve has points of its own near the demand at which its fleet saturates.
     """
-    sweep = _Latencies(scenario.capacity())
+    sweep = _Latencies(scenario.problem())
     grid = np.unique(np.fromiter(demands, float))
     curves = []
     for done, fleet in enumerate(fleets):
@@ -182,8 +184,12 @@ def latency_sweep(
 class _Latencies:
     """Predictions with a memory: fleets that differ in decode alone share prefill's values."""
 
-    capacity: Capacity
+    problem: AllocationProblem
     known: dict[tuple[object, ...], float] = field(default_factory=dict)
+
+    @property
+    def capacity(self) -> Capacity:
+        return self.problem.capacity
 
     def saturation(self, fleet: Fleet) -> float:
         """Requests/s at which the busier role of ``fleet`` has no time left."""
@@ -203,7 +209,10 @@ class _Latencies:
         if demand >= self.saturation(fleet):
             return nothing
         try:
-            paths = predict(self.capacity.predictor, fleet, self._rates(fleet, demand)).paths()
+            prediction = predict(self.capacity.predictor, fleet, self._rates(fleet, demand))
+            if self.problem.slo_scope == "population":
+                return population_values(self.capacity, prediction)
+            paths = prediction.paths()
             return [
                 max(self._value(slo, index, p, d, fleet) for p, d in paths) for slo, index in slos
             ]
@@ -213,7 +222,7 @@ class _Latencies:
     def _rates(self, fleet: Fleet, demand: float) -> Mapping[tuple[str, str], float]:
         if len(fleet.pools) == len(ROLES):  # one type per role: nothing to route
             return {(pool.role, pool.replica_type): demand for pool in fleet.pools}
-        return self.capacity.best_route(fleet, demand)
+        return best_traffic(replace(self.problem, demand=demand), fleet)
 
     def _value(
         self, slo: Objective, index: int, p: PrefillState, d: DecodeState, fleet: Fleet

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from pdalloc.allocation.problem import AllocationProblem
+from pdalloc.allocation.serving import best_traffic
 from pdalloc.fleet import Fleet, parse_fleet
 from pdalloc.planning.answer import Answer
 from pdalloc.planning.effort import Effort
@@ -72,13 +73,14 @@ def compared(
         scenario.system,
         scenario.slos,
         fleet,
-        problem.capacity.best_route(fleet, problem.demand),
+        best_traffic(problem, fleet),
         predicted,
         effort.requests_for(scenario.system, scenario.options),
         effort.replications,
         seed,
         progress,
         scenario.options,
+        scope=problem.slo_scope,
         observe=None if late is None else lambda run: late.append(late_shares(scenario, run)),
     )
 

@@ -166,7 +166,8 @@ def _slos(answer: Answer, plus_minus: str) -> Table:
     columns = [("class", False)] if several else []
     columns += [("SLO", False), ("bound", True), ("predicted", True)]
     columns += [("simulated", True), ("agrees", False)] if simulated else []
-    table = new_table("SLOs", [*columns, ("verdict", False)])
+    heading = "SLOs" if answer.slo_scope == "pool" else "SLOs over all requests"
+    table = new_table(heading, [*columns, ("verdict", False)])
     for row in rows:
         cells = [row.traffic_class] if several else []
         cells += [slo_name(row), slo_bound(row), slo_predicted(row)]

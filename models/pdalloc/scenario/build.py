@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,11 +12,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-from pdalloc.allocation.problem import AllocationProblem, Option
+from pdalloc.allocation.problem import AllocationProblem, Option, SloScope
 from pdalloc.capacity import Capacity
 from pdalloc.catalog import loader as catalog
 from pdalloc.errors import InputError, located
-from pdalloc.fleet import DECODE, ROLES, Dispatch, Fleet, Role, parse_fleet
+from pdalloc.fleet import DECODE, PREFILL, ROLES, Dispatch, Fleet, Role, parse_fleet
 from pdalloc.hardware.llm import Llm
 from pdalloc.scenario.arrivals import build_arrivals
 from pdalloc.scenario.loader import UniqueKeyLoader
@@ -44,7 +45,8 @@ class Scenario:
     ``limits`` holds the most replicas per (role, replica type); ``stock`` GPUs by name;
     ``owned`` replicas cost nothing. ``options`` are what a simulation knows beside. ``slos``
     must be met: those on one latency first, then the joint ones; ``best_effort`` binds nothing.
-    ``headroom`` and ``redundancy`` as in :class:`~pdalloc.allocation.problem.AllocationProblem`.
+    ``headroom``, ``redundancy``, ``compatible`` and ``slo_scope`` as in
+    :class:`~pdalloc.allocation.problem.AllocationProblem`.
     """
 
     name: str
@@ -58,6 +60,8 @@ class Scenario:
     options: SimulationOptions = PLAIN
     headroom: float = 0.0
     redundancy: int = 0
+    compatible: frozenset[tuple[str, str]] | None = None
+    slo_scope: SloScope = "pool"
     best_effort: tuple[BestEffort, ...] = ()
     periods: Periods | None = None
 
@@ -101,6 +105,8 @@ class Scenario:
             stock,
             headroom=self.headroom,
             redundancy=self.redundancy,
+            compatible=self.compatible,
+            slo_scope=self.slo_scope,
         )
 
 
@@ -209,10 +215,32 @@ def _build(spec: ScenarioSpec, variant: str | None) -> Scenario:
         limits,
         options=build_options(spec.simulation, system),
         headroom=spec.headroom,
+        slo_scope=spec.slo_scope,
         redundancy=spec.redundancy,
+        compatible=_compatible(spec, types),
         best_effort=build_best_effort(spec.traffic),
         periods=build_periods(spec.periods, system),
     )
+
+
+def _compatible(
+    spec: ScenarioSpec, types: Sequence[ReplicaType]
+) -> frozenset[tuple[str, str]] | None:
+    """(prefill type, decode type) pairs that fit each other; None: all do."""
+    if spec.compatible is None:
+        return None
+    serving = {role: [t for t in types if role in t.roles] for role in ROLES}
+    if spec.compatible == "equal_gpus":
+        pairs = itertools.product(serving[PREFILL], serving[DECODE])
+        return frozenset((p.name, d.name) for p, d in pairs if p.gpus == d.gpus)
+    for i, pair in enumerate(spec.compatible):
+        for role, name in zip((PREFILL, DECODE), pair, strict=True):
+            known = [t.name for t in serving[role]]
+            if name not in known:
+                raise InputError(
+                    f"compatible.{i}: no {role} type {name!r}; known: {', '.join(known)}"
+                )
+    return frozenset(spec.compatible)
 
 
 def _check_limits(spec: ScenarioSpec) -> None:

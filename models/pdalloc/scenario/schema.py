@@ -148,9 +148,19 @@ class ScenarioSpec(Spec):
     stock: dict[str, Count] = Field(
         default_factory=dict, description="GPUs that can be had beside owned ones, by GPU"
     )
+    slo_scope: Literal["pool", "population"] = Field(
+        "pool",
+        description="pool: every pool keeps every SLO by itself; population: all requests of a "
+        "class together do, and fast pools may make up for slow ones",
+    )
     headroom: Number = Field(0.0, description="share of the demand to be served beside it: 0.2")
     redundancy: Count = Field(
         0, description="replicas of any one pool that may be lost while the SLOs are kept"
+    )
+    compatible: Literal["equal_gpus"] | list[tuple[str, str]] | None = Field(
+        None,
+        description="which prefill types fit which decode types: equal_gpus (as many GPUs per "
+        "replica, e.g. equal TP) or pairs [[prefill, decode], ...]; left out: all do",
     )
     periods: PeriodsSpec | None = Field(None, description="how traffic changes over a day")
     network: NetworkSpec = NetworkSpec()

@@ -1,4 +1,4 @@
-r"""Burden curves: what the traffic of one replica adds to an SLO over all requests.
+r"""What every option's traffic adds to every SLO over all requests, as tables.
 
 A replica offered y requests/s adds :math:`f(y) = y D(y)`: D its mean delay, or the probability
 that a request is later than the bound. With n replicas of type r that carry x_r, the SLO reads
@@ -6,41 +6,37 @@ that a request is later than the bound. With n replicas of type r that carry x_r
 .. math:: \sum_r n_r f_r(x_r / n_r) \le \lambda b, \qquad
           b = \tau \;\text{(mean)} \quad\text{or}\quad 1 - p \;\text{(percentile p)}.
 
-The curves are tabulated on a grid from the predictor's laws, whatever they are. Means of an SLO
-that spans both stages add up, so each stage has a curve of its own under one shared budget.
+Means of an SLO that spans both stages add up, so each stage has a curve of its own under one
+shared budget. Between its points a convex curve lies under its chords and above its
+neighbours': two tables that hold the truth between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pdalloc.allocation.linear import Array
+from pdalloc.allocation.population.curves import budget, curves, on_one_latency
 from pdalloc.allocation.problem import AllocationProblem, Option
-from pdalloc.capacity import Capacity
-from pdalloc.errors import UnstableError, UnsupportedError
-from pdalloc.fleet import PREFILL, ROLES, Role
-from pdalloc.slo.interface import Objective
-from pdalloc.slo.objective import Slo
-from pdalloc.slo.statistics import Mean, Percentile
-from pdalloc.system import ReplicaType
+from pdalloc.errors import UnsupportedError
+from pdalloc.fleet import ROLES, Role
+from pdalloc.prediction import PoolKey
 
-POINTS = 65
-"""Loads of a curve, closer together towards full load."""
-FULLEST = 1.0 - 1e-3
-"""Greatest load of a curve, relative to the stability limit."""
+Loads = Mapping[PoolKey, Sequence[float]]
+"""Requests/s per replica, by (role, type)."""
 
 
 @dataclass(frozen=True)
 class Burdens:
     """n options, K SLOs, J loads.
 
-    ``rates`` (n, J) requests/s per replica, from 0 up; ``values`` (K, n, J) of f; ``budgets``
-    (K,) of b; ``demand`` requests/s. A curve of an SLO that the option's role does not touch
-    is 0.
+    ``rates`` (n, J) requests/s per replica, from 0 up, the last repeated where an option has
+    fewer; ``values`` (K, n, J) of f; ``budgets`` (K,) of b; ``demand`` requests/s. A curve of an
+    SLO that the option's role does not touch is 0.
     """
 
     options: tuple[Option, ...]
@@ -54,8 +50,11 @@ class Burdens:
         return [i for i, o in enumerate(self.options) if o.role == role]
 
 
-def burdens(problem: AllocationProblem) -> Burdens:
-    """The curves of ``problem``; UnsupportedError where level 2 of the design has no answer."""
+def burdens(problem: AllocationProblem, more: Loads | None = None) -> Burdens:
+    """The curves of ``problem``, with points at the loads ``more`` too.
+
+    UnsupportedError where level 2 of the design has no answer.
+    """
     capacity = problem.capacity
     if any(capacity.pooled(role) for role in ROLES):
         raise UnsupportedError(
@@ -63,77 +62,58 @@ def burdens(problem: AllocationProblem) -> Burdens:
         )
     options = tuple(o for role in ROLES for o in problem.in_role(role))
     types = capacity.system.replica_types
-    curves = [_curves(capacity, o.role, types[o.replica_type]) for o in options]
-    rates, values = (np.array([curve[part] for curve in curves]) for part in range(2))
-    budgets = np.array([budget(on_one_latency(slo)) for slo in capacity.slos])
-    return Burdens(options, rates, np.moveaxis(values, 1, 0), budgets, problem.demand)
-
-
-def _curves(capacity: Capacity, role: Role, r: ReplicaType) -> tuple[Array, Array]:
-    """Loads (J,) of a type and its burden on every SLO (K, J).
-
-    Loads too near saturation for the laws are left out: the last good one stands in.
-    """
-    spread = 1.0 - (1.0 - np.linspace(0.0, 1.0, POINTS)) ** 2
-    rates = FULLEST * capacity.stability_limit(role, r) * spread
-    parts = [
-        _part(capacity, on_one_latency(slo), index, role) for slo, index in capacity.slo_classes
+    asked = more or {}
+    found = [
+        curves(capacity, o.role, types[o.replica_type], asked.get((o.role, o.replica_type), ()))
+        for o in options
     ]
-    burden, good = np.zeros((len(parts), POINTS)), 0
-    state_of = capacity.predictor.prefill if role == PREFILL else capacity.predictor.decode
-    for j, rate in enumerate(rates):
-        try:
-            state = state_of(r, float(rate))
-            burden[:, j] = [rate * part(state) for part in parts]
-        except UnstableError:
-            break
-        good = j
-    rates[good:], burden[:, good:] = rates[good], burden[:, good : good + 1]
-    return rates, burden
+    budgets = np.array([budget(on_one_latency(slo)) for slo in capacity.slos])
+    return _stacked(options, found, budgets, problem.demand)
 
 
-def on_one_latency(slo: Objective) -> Slo:
-    """``slo``, a mean or a percentile; UnsupportedError for a joint one."""
-    if not isinstance(slo, Slo):
-        raise UnsupportedError(
-            f"slo_scope: population knows means and percentiles, not {slo.name}; "
-            "use slo_scope: pool"
-        )
-    return slo
+def _stacked(
+    options: tuple[Option, ...], found: Sequence[tuple[Array, Array]], budgets: Array, demand: float
+) -> Burdens:
+    """(loads (J,), values (K, J)) of each option, of differing J, in one table."""
+    most = max(len(loads) for loads, _ in found)
+    rates = np.array([np.pad(loads, (0, most - len(loads)), "edge") for loads, _ in found])
+    values = [np.pad(v, ((0, 0), (0, most - v.shape[1])), "edge") for _, v in found]
+    return Burdens(options, rates, np.stack(values, axis=1), budgets, demand)
 
 
-def budget(slo: Slo) -> float:
-    """b of ``slo``: seconds for a mean, a probability for a percentile."""
-    if isinstance(slo.statistic, Mean):
-        return slo.bound
-    if isinstance(slo.statistic, Percentile):
-        return 1.0 - slo.statistic.percent / 100.0
-    raise UnsupportedError(
-        f"slo_scope: population knows means and percentiles, not {slo.name}; use slo_scope: pool"
-    )
+def below(b: Burdens) -> Burdens:
+    """Tables nowhere above the convex curves that ``b`` has points of.
+
+    On an interval a convex function is at least the chord of the interval before and that of
+    the one after, each drawn on. Points are where these two cross, of any SLO.
+    """
+    found = []
+    for i, row in enumerate(b.rates):
+        x, start = np.unique(row, return_index=True)
+        y = b.values[:, i, start]
+        found.append(_below(x, y) if len(x) > 3 else (x, y))
+    return _stacked(b.options, found, b.budgets, b.demand)
 
 
-def _part(capacity: Capacity, slo: Slo, index: int, role: Role) -> Callable[[Any], float]:
-    """D of a state of ``role``: its part of ``slo``, 0 where it has none."""
-    touched = [s for s in ROLES if slo.metric in capacity.decided_by(s)]
-    if role not in touched:
-        return lambda state: 0.0
-    mean = isinstance(slo.statistic, Mean)
-    if len(touched) > 1 and not mean:
-        raise UnsupportedError(
-            f"slo_scope: population adds up means over both stages, not {slo.name}; "
-            "use slo_scope: pool"
-        )
-    other_role = ROLES[1 - ROLES.index(role)]
-    other = capacity.idle(other_role, capacity.system.types_for(other_role)[0])
+def _below(x: Array, y: Array) -> tuple[Array, Array]:
+    """:func:`below` of one option: loads (J,) and values (K, J) to more of both."""
+    slope = np.diff(y) / np.diff(x)  # (K, J - 1), of each interval's chord
+    width, rise = np.diff(x)[1:-1], np.diff(y)[:, 1:-1]
+    bend = slope[:, 2:] - slope[:, :-2]
+    bends = bend > 0.0
+    step = np.where(bends, slope[:, 2:] * width - rise, 0.0) / np.where(bends, bend, 1.0)
+    crossing = x[1:-2] + np.clip(step, 0.0, width)
+    at = np.unique(np.concatenate([x, crossing.ravel()]))
+    interval = np.clip(np.searchsorted(x, at, side="right") - 1, 0, len(x) - 2)
+    rows = [_envelope(x, row, s, at, interval) for row, s in zip(y, slope, strict=True)]
+    return at, np.array(rows).reshape(len(y), len(at))
 
-    def value(state: Any) -> float:
-        path = (state, other) if role == PREFILL else (other, state)
-        law = capacity.predictor.law(slo.metric, index, *path)
-        return law.mean if mean else law.tail(slo.bound)
 
-    if len(touched) == 1 or role == PREFILL:
-        return value
-    # the prefill stage's part holds an idle decode replica of the first type: not twice
-    counted = value(capacity.idle(role, capacity.system.types_for(role)[0]))
-    return lambda state: value(state) - counted
+def _envelope(x: Array, y: Array, slope: Array, at: Array, interval: NDArray[np.intp]) -> Array:
+    """The greater of the neighbouring chords drawn on, at ``at``."""
+    left, right = np.maximum(interval - 1, 0), np.minimum(interval + 1, len(slope) - 1)
+    from_left = np.where(interval > 0, y[interval] + slope[left] * (at - x[interval]), -np.inf)
+    end = interval + 1
+    from_right = np.where(interval < len(slope) - 1, y[end] + slope[right] * (at - x[end]), -np.inf)
+    found: Array = np.maximum(from_left, from_right)
+    return found

@@ -2,8 +2,9 @@
 
 The integer program knows stock, limits and how much each type can carry at all. The best split
 of the fleet it proposes (:mod:`.split`) either keeps the SLOs - then no cheaper fleet does,
-since every cut holds for all fleets that do - or gives one more cut. The grid of the burden
-curves lies on the safe side where they are convex; the answer is checked on the laws.
+since every cut holds for all fleets that do - or gives one more cut. The burden curves are known
+at points: tables above and below them, where they are convex, hold the least cost between them.
+The answer is checked on the laws.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ import numpy as np
 
 from pdalloc.allocation.covers import MOST_REPLICAS
 from pdalloc.allocation.linear import LEEWAY, Array, LinearData, integer_program, linear_data
-from pdalloc.allocation.population.burden import Burdens, burdens
-from pdalloc.allocation.population.split import Split, best_split
-from pdalloc.allocation.population.verdict import pool_rates, population_certificate
-from pdalloc.allocation.problem import Allocation, AllocationProblem, infeasible
+from pdalloc.allocation.population.burden import Burdens, below, burdens
+from pdalloc.allocation.population.split import Split, add_points, best_split
+from pdalloc.allocation.population.verdict import certify_population, population_traffic
+from pdalloc.allocation.problem import Allocation, AllocationProblem, Status, infeasible
 from pdalloc.errors import UnsupportedError
-from pdalloc.fleet import ROLES
+from pdalloc.fleet import ROLES, Fleet
+from pdalloc.prediction import PoolKey
 
+MOST_REFINEMENTS = 6
+"""Times that points are added before the gap between the tables is stated."""
 MOST_CUTS = 400
 """Dual cuts before the search is given up."""
+NOISE = 1e-6
+"""Relative noise of the laws, by which they may fail to be convex."""
 WIDER = 4.0
 """Factor on the box of counts where it binds."""
 KEPT = 1e-9
@@ -31,16 +37,31 @@ KEPT = 1e-9
 
 
 def solve_population(problem: AllocationProblem, solver: str) -> Allocation:
-    """The cheapest fleet, checked on the laws; UnsupportedError as :func:`burdens` raises it."""
-    b = burdens(problem)
-    names = [slo.title for slo in problem.capacity.slos]
-    if floor := _floor(b, names):
+    """The cheapest fleet, checked on the laws; UnsupportedError as :func:`burdens` raises it.
+
+    On tables below the curves a fleet may seem to do that does not, so that its cost is a bound;
+    on those above them none does that fails. Points are added where the two disagree.
+    """
+    b, more = burdens(problem), dict[PoolKey, list[float]]()
+    if floor := _floor(b, [slo.title for slo in problem.capacity.slos]):
         return infeasible(solver, floor)
     data = linear_data(problem, b.rates[:, -1] / b.demand)
-    found = cheapest_counts(b, data)
-    if found is None:
-        return infeasible(solver, _shortage(b))
-    return _answer(problem, solver, data, *found)
+    bound, best, cuts = 0.0, None, 0
+    for times in range(MOST_REFINEMENTS):
+        hopeful = cheapest_counts(below(b), data)
+        if hopeful is None:
+            return infeasible(solver, _shortage(b))
+        fleet, cuts = data.fleet(hopeful[0]), cuts + hopeful[2]
+        bound = problem.cost(fleet)
+        if population_traffic(problem, fleet)[1]:
+            return _answer(problem, solver, fleet, bound, cuts)
+        best = cheapest_counts(replace(b, budgets=b.budgets * (1.0 - NOISE)), data)
+        for counts, split, _ in (hopeful, best) if best else (hopeful,):
+            add_points(more, b, counts, split, times)
+        b = burdens(problem, more)
+    if best is None:
+        raise UnsupportedError("a fleet at the edge of its SLOs cannot be told; vary the demand")
+    return _answer(problem, solver, data.fleet(best[0]), bound, cuts + best[2])
 
 
 def cheapest_counts(b: Burdens, data: LinearData) -> tuple[Array, Split, int] | None:
@@ -78,16 +99,9 @@ def cheapest_counts(b: Burdens, data: LinearData) -> tuple[Array, Split, int] | 
 
 
 def _answer(
-    problem: AllocationProblem,
-    solver: str,
-    data: LinearData,
-    counts: Array,
-    split: Split,
-    cuts: int,
+    problem: AllocationProblem, solver: str, fleet: Fleet, bound: float, cuts: int
 ) -> Allocation:
-    fleet = data.fleet(counts)
-    rates = pool_rates(data.options, split)
-    check = population_certificate(problem, fleet, rates)
+    check = certify_population(problem, fleet)
     if not check.certified:
         raise UnsupportedError(
             f"{fleet} keeps its SLOs on the tabulated burden only ({'; '.join(check.broken)}): it "
@@ -95,10 +109,12 @@ def _answer(
         )
     cost = problem.cost(fleet)
     details: dict[str, float | str] = {"cuts": cuts}
+    rates = {} if check.prediction is None else check.prediction.rates
     for (role, name), rate in rates.items():
         if rate > 0.0:
             details[f"{role}/{name}_requests_per_s"] = rate
-    return Allocation("optimal", solver, fleet, cost, cost, details=details)
+    status: Status = "optimal" if cost <= bound else "feasible"
+    return Allocation(status, solver, fleet, cost, min(bound, cost), details=details)
 
 
 def _floor(b: Burdens, names: list[str]) -> str:

@@ -3,30 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from pdalloc.allocation.certify import Certificate, SloCheck, resource_violations
-from pdalloc.allocation.population.burden import burdens, on_one_latency
-from pdalloc.allocation.population.split import Split, best_split
+from pdalloc.allocation.population.curves import on_one_latency
+from pdalloc.allocation.population.split import Split, refined_split
 from pdalloc.allocation.problem import AllocationProblem, Option
 from pdalloc.capacity import Capacity
 from pdalloc.errors import UnstableError
-from pdalloc.fleet import DECODE, PREFILL, Fleet
+from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
 from pdalloc.laws import Mixture
 from pdalloc.prediction import PoolKey, Prediction, predict
+
+TOLERANCE = 1e-7
+"""Relative excess over a bound that still counts as kept: splits come from a linear program."""
 
 
 def certify_population(problem: AllocationProblem, fleet: Fleet) -> Certificate:
     """Check ``fleet`` under the best split of its traffic on the tabulated burdens."""
-    b = burdens(problem)
-    counts = np.array([float(fleet.count(o.role, o.replica_type)) for o in b.options])
-    split = best_split(b, counts)
-    if split is None:
+    rates = _best_rates(problem, fleet)
+    if rates is None:
         unknown = tuple(SloCheck(slo, None) for slo in problem.capacity.slos)
         broken = resource_violations(problem, fleet)
         return Certificate(fleet, None, unknown, (*broken, "no steady state at this demand"))
-    return population_certificate(problem, fleet, pool_rates(b.options, split))
+    return population_certificate(problem, fleet, rates)
+
+
+def population_traffic(
+    problem: AllocationProblem, fleet: Fleet
+) -> tuple[dict[PoolKey, float] | None, bool]:
+    """(requests/s of each pool under the best split, whether it keeps every SLO).
+
+    (None, False) when the fleet cannot carry the demand.
+    """
+    rates, capacity = _best_rates(problem, fleet), problem.capacity
+    if rates is None:
+        return None, False
+    try:
+        prediction = predict(capacity.predictor, fleet, rates)
+        prediction.links()  # UnstableError where one is full
+        values = population_values(capacity, prediction)
+    except UnstableError:
+        return rates, False
+    return rates, all(s.keeps(v, TOLERANCE) for s, v in zip(capacity.slos, values, strict=True))
+
+
+def _best_rates(problem: AllocationProblem, fleet: Fleet) -> dict[PoolKey, float] | None:
+    """Requests/s of each pool of ``fleet`` under the best split of the tabulated burdens."""
+    every = (o for role in ROLES for o in problem.in_role(role))
+    used = tuple(o for o in every if fleet.count(o.role, o.replica_type))
+    counts = np.array([float(fleet.count(o.role, o.replica_type)) for o in used])
+    b, split = refined_split(replace(problem, options=used), counts)
+    return None if split is None else pool_rates(b.options, split)
 
 
 def population_certificate(
@@ -41,7 +71,8 @@ def population_certificate(
     except UnstableError as error:
         unknown = tuple(SloCheck(slo, None) for slo in capacity.slos)
         return Certificate(fleet, None, unknown, (*broken, str(error)))
-    checks = tuple(SloCheck(s, v) for s, v in zip(capacity.slos, values, strict=True))
+    pairs = zip(capacity.slos, values, strict=True)
+    checks = tuple(SloCheck(slo, value, TOLERANCE) for slo, value in pairs)
     broken += [
         f"{c.slo.title} {c.predicted:.4g} s over all requests is above {c.slo.bound:.4g} s"
         for c in checks
