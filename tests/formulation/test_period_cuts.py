@@ -24,17 +24,23 @@ from pdalloc.allocation.solvers import solver_named
 from pdalloc.fleet import DECODE, PREFILL, Fleet
 
 SECONDS = 10.0
+KINDS = ("coupled", "pooled", "stock", "redundant", "compatible")
 
 
 def question(small: Any, kind: str, seed: int) -> PeriodsProblem:
     """Two types for both roles over three periods, with start costs and at times a limit."""
     rng = random.Random(seed)
     system = small.two_type_system(seed, "decode" if kind == "coupled" else "prefill")
-    if kind == "pooled":
+    if kind in ("pooled", "stock"):
         system = replace(system, dispatch={PREFILL: "central_queue", DECODE: "least_loaded"})
     template = small.problem_on(system, {"ttft": rng.uniform(0.4, 0.9), "tpot": 0.05})
     if kind == "redundant":
         template = replace(template, redundancy=1)
+    if kind == "stock":  # both roles want the cheap type's few GPUs
+        template = replace(template, stock={"small": 4})
+    if kind == "compatible":
+        alike = frozenset({("big", "big"), ("small", "small")})
+        template = replace(template, compatible=alike, redundancy=rng.choice([0, 1]))
     demands = [template.demand * share for share in (0.35, 0.8, 0.55)]
     found = PeriodsProblem.of(template, [1.0, 1.0, 1.0], demands)
     each = len(template.options)
@@ -66,7 +72,7 @@ def enumerated(problem: PeriodsProblem, total: float) -> float:
     return problem.costs(found).total
 
 
-@pytest.mark.parametrize("kind", ["coupled", "pooled", "redundant"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", [2, 3, 4, 5])
 def test_the_cheapest_of_all_schedules(small: Any, kind: str, seed: int) -> None:
     problem = question(small, kind, seed)
@@ -85,12 +91,12 @@ def certified(problem: PeriodsProblem, t: int) -> Any:
 
 def kept_by(cut: Cut, counts: Any) -> bool:
     """Whether ``counts`` (options,) satisfy ``cut``, as its sentence says."""
-    more = any(counts[i] > cut.at[i] for i in cut.members)
-    fewer = cut.both_ways and any(counts[i] < cut.at[i] for i in cut.members)
+    more = cut.more and any(counts[i] > cut.at[i] for i in cut.members)
+    fewer = cut.fewer and any(counts[i] < cut.at[i] for i in cut.members)
     return more or fewer or float(cut.share @ counts) >= 1.0 - 1e-9
 
 
-@pytest.mark.parametrize("kind", ["coupled", "pooled", "redundant"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_cuts_remove_what_fails_and_nothing_that_serves(small: Any, kind: str) -> None:
     problem = question(small, kind, 2)
     serves = certified(problem, 1)
@@ -100,7 +106,7 @@ def test_cuts_remove_what_fails_and_nothing_that_serves(small: Any, kind: str) -
     failing = [np.array(counts) for counts, good in passing.items() if not good]
     made = 0
     for counts in failing[:: max(len(failing) // 12, 1)]:
-        for cut in cuts_of(problem, 1, counts, own, serves):
+        for cut in cuts_of(problem, 1, counts, own):
             made += 1
             assert not kept_by(cut, counts)
             for other, good in passing.items():
@@ -112,21 +118,39 @@ def test_what_fails_by_a_condition_that_no_cut_knows_makes_none(small: Any) -> N
     problem = question(small, "pooled", 1)
     period = problem.periods[0]
     counts, own = np.zeros(4, np.int64), np.ones(4, np.int64)
-    for change in ({"slo_scope": "population"}, {"compatible": frozenset[tuple[str, str]]()}):
-        other = replace(period, problem=replace(period.problem, **change))
-        asked = replace(problem, periods=(other,))
-        assert cuts_of(asked, 0, counts, own, lambda fleet: False) == []
+    wide = replace(period, problem=replace(period.problem, slo_scope="population"))
+    assert cuts_of(replace(problem, periods=(wide,)), 0, counts, own) == []
     coupled = question(small, "coupled", 1)
     both = replace(coupled.periods[0].problem, redundancy=1)
     asked = replace(coupled, periods=(replace(coupled.periods[0], problem=both),))
-    assert cuts_of(asked, 0, counts, own, lambda fleet: False) == []
+    assert cuts_of(asked, 0, counts, own) == []
 
 
 def test_a_fleet_whose_prefill_suffices_makes_no_cut(small: Any) -> None:
     """It failed by something else, or by a hair."""
     problem = question(small, "coupled", 1)
     good = problem.counts([solver_named("exact").solve(problem.periods[1].problem).fleet])[0]
-    assert cuts_of(problem, 1, good, good, lambda fleet: False) == []
+    assert cuts_of(problem, 1, good, good) == []
+
+
+def test_what_the_roles_take_of_the_stock_is_no_fault_of_either(small: Any) -> None:
+    """Both sides serve; together they need more than there is. More of either is no cure."""
+    problem = question(small, "stock", 2)
+    few = {"small": 1, "big": 1}
+    short = [replace(p, problem=replace(p.problem, stock=few)) for p in problem.periods]
+    own = problem.counts([solver_named("exact").solve(problem.periods[1].problem).fleet])[0]
+    assert cuts_of(replace(problem, periods=tuple(short)), 1, own, own) == []
+
+
+def test_types_that_do_not_fit_cut_each_other_off(small: Any) -> None:
+    problem = question(small, "compatible", 2)
+    counts = np.full(4, 2)
+    found = cuts_of(problem, 0, counts, counts)
+    named = [{problem.options[i].replica_type for i in cut.members} for cut in found]
+    assert named == [{"big", "small"}] * 2  # big prefills small, and the other way round
+    assert all(cut.fewer and not cut.more for cut in found)
+    alone = np.array([2, 0, 2, 0])
+    assert all(kept_by(cut, alone) and not kept_by(cut, counts) for cut in found)
 
 
 # Cuts as rows
@@ -156,7 +180,7 @@ def cheapest(problem: PeriodsProblem, *cuts: Cut) -> list[list[int]]:
 
 
 def cut(kind: int, members: tuple[int, ...], at: list[int], share: list[float], ways: bool) -> Cut:
-    return Cut(kind, members, np.array(at), np.array(share), ways)
+    return Cut(kind, members, np.array(at), np.array(share), more=True, fewer=ways)
 
 
 def test_a_cut_works_in_its_own_period_only(small: Any) -> None:

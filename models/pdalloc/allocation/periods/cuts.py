@@ -8,24 +8,28 @@ every period of that kind, as :mod:`pdalloc.allocation.rounds` does for one peri
 replica admits beside decode counts d, any of whose pools may be left idle;
 
 *pools that share a queue, lost replicas*: some count of the role that fails must be greater,
-because more replicas of a type never admit less.
+because more replicas of a type never admit less;
 
-Both remove no schedule that keeps the constraints, so every bound stays one.
+*types that do not fit each other*: there must be none of one of them.
+
+None removes a schedule that keeps the constraints, so every bound stays one.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pdalloc.allocation.certify import certify
+from pdalloc.allocation.conditions import misfits
 from pdalloc.allocation.linear import COVERED, Array
 from pdalloc.allocation.periods.problem import Counts, PeriodsProblem
 from pdalloc.allocation.problem import AllocationProblem
-from pdalloc.fleet import DECODE, PREFILL, ROLES, Fleet
+from pdalloc.fleet import DECODE, PREFILL, ROLES
 
 
 @dataclass(frozen=True)
@@ -33,63 +37,67 @@ class Cut:
     """In periods of ``kind``: a count of ``members`` leaves ``at``, or ``share`` covers.
 
     ``at`` (options,) replicas; ``share`` (options,) of the demand per replica, all 0 where
-    nothing else helps. ``both_ways``: fewer replicas than ``at`` may help as well as more.
+    nothing else helps. Counts leave upwards if ``more`` replicas may help, downwards if
+    ``fewer`` may.
     """
 
     kind: int
     members: tuple[int, ...]
     at: Counts
     share: Array
-    both_ways: bool
+    more: bool
+    fewer: bool
 
 
-def cuts_of(
-    problem: PeriodsProblem,
-    kind: int,
-    counts: Counts,
-    own: Counts,
-    serves: Callable[[Fleet], bool],
-) -> list[Cut]:
+def cuts_of(problem: PeriodsProblem, kind: int, counts: Counts, own: Counts) -> list[Cut]:
     """Cuts that remove ``counts`` (options,), which fail in periods of ``kind``.
 
     ``own`` counts are known to serve there. None where no cut is known to hold.
     """
     period = problem.periods[kind].problem
     capacity = period.capacity
-    if period.slo_scope != "pool" or period.compatible is not None or capacity.links_carry_all:
+    if period.slo_scope != "pool" or capacity.links_carry_all:
         return []
+    if apart := misfits(period, problem.fleet(counts)):
+        return [_either(period, kind, pair) for pair in apart]
     if not capacity.coupled:
-        return _greater(problem, kind, counts, own, serves)
+        return _greater(problem, kind, counts, own)
     pooled = any(capacity.pooled(role) for role in ROLES)
     if pooled or period.conditioned or capacity.only_by_rule:
         return []
     share = _share_beside(period.with_headroom(), counts)
     if share @ counts >= COVERED:
         return []  # it fails by a hair, or by something else
-    decode = _members(period, DECODE)
-    return [Cut(kind, decode, counts, share, both_ways=True)]
+    return [Cut(kind, _members(period, DECODE), counts, share, more=True, fewer=True)]
 
 
 def _members(period: AllocationProblem, role: str) -> tuple[int, ...]:
     return tuple(i for i, o in enumerate(period.options) if o.role == role)
 
 
-def _greater(
-    problem: PeriodsProblem,
-    kind: int,
-    counts: Counts,
-    own: Counts,
-    serves: Callable[[Fleet], bool],
-) -> list[Cut]:
-    """A cut for each role that fails beside the other role's counts of ``own``."""
+def _either(period: AllocationProblem, kind: int, pair: tuple[str, str]) -> Cut:
+    """One of a pair of (prefill type, decode type) must not be there."""
+    named = list(zip((PREFILL, DECODE), pair, strict=True))
+    members = [i for i, o in enumerate(period.options) if (o.role, o.replica_type) in named]
+    each = len(period.options)
+    one, nothing = np.ones(each, np.int64), np.zeros(each)
+    return Cut(kind, tuple(members), one, nothing, more=False, fewer=True)
+
+
+def _greater(problem: PeriodsProblem, kind: int, counts: Counts, own: Counts) -> list[Cut]:
+    """A cut for each role that fails beside the other role's counts of ``own``.
+
+    What both take of the stock, and whether they fit each other, is no fault of either.
+    """
+    period = replace(problem.periods[kind].problem, stock={}, compatible=None)
     found = []
     for role in ROLES:
-        members = _members(problem.periods[kind].problem, role)
+        members = _members(period, role)
         beside = own.copy()
         beside[list(members)] = counts[list(members)]
-        if not serves(problem.fleet(beside)):
+        if not certify(period, problem.fleet(beside)).certified:
             nothing = np.zeros(len(counts))
-            found.append(Cut(kind, members, counts, nothing, both_ways=False))
+            found.append(Cut(kind, members, counts, nothing, more=True, fewer=False))
     return found
 
 

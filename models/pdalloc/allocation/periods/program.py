@@ -119,7 +119,7 @@ def solve_program(
     """The program's best counts and bound after at most ``seconds``, which ``watch`` is told of.
 
     ``least`` of each period by itself; ``cuts`` on top of its rows; at most ``most`` (T, options)
-    replicas, which cuts that work both ways need. A role without options is not asked for. No
+    replicas, which cuts by fewer replicas need. A role without options is not asked for. No
     schedule is given to begin with: HiGHS 1.16 may return such a one at another's cost.
     """
     import highspy
@@ -272,10 +272,11 @@ class _Program:
                 n, leaving = self.at(0, t), []
                 for i in cut.members:
                     at, top = int(cut.at[i]), float(self.top[t, i])
-                    leaving.append(first + len(tops))
-                    tops.append(1.0 if at < top else 0.0)
-                    rows.add([n[i], leaving[-1]], [1.0, -(at + 1.0)], low=0.0)
-                    if cut.both_ways and at > 0:
+                    if cut.more and at < top:
+                        leaving.append(first + len(tops))
+                        tops.append(1.0)
+                        rows.add([n[i], leaving[-1]], [1.0, -(at + 1.0)], low=0.0)
+                    if cut.fewer and at > 0:
                         leaving.append(first + len(tops))
                         tops.append(1.0)
                         rows.add([n[i], leaving[-1]], [1.0, top - at + 1.0], high=top)

@@ -22,7 +22,6 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -241,10 +240,10 @@ class _Search:
             if key in found or self.serves(t, problem.fleet(counts[t])):
                 continue
             own = problem.counts([self.optima[k].fleet])[0]
-            found[key] = cuts_of(problem, k, counts[t], own, partial(self.serves, t))
+            found[key] = cuts_of(problem, k, counts[t], own)
         free = any(o.usd_per_hour == 0.0 for o in problem.options)
         cuts = [cut for each in found.values() for cut in each]
-        return [c for c in cuts if not (c.both_ways and (free or self.best is None))]
+        return [c for c in cuts if not (c.fewer and (free or self.best is None))]
 
     def _mended(self, t: int, counts: Counts) -> Fleet:
         """The fleet of ``counts``, or with a replica more, or beside the period's optimum."""
