@@ -18,7 +18,7 @@ from rich.console import Console
 from pdalloc.allocation.periods import search
 from pdalloc.closed_forms import mm1_count
 from pdalloc.errors import InputError, UnsupportedError
-from pdalloc.planning import Effort, plan
+from pdalloc.planning import Effort, evaluate, plan
 from pdalloc.planning.schedule import periods_problem, scenarios_of, schedule
 from pdalloc.planning.schedule_answer import HOURLY, PEAK, ScheduleAnswer
 from pdalloc.report.schedule_figure import schedule_figure
@@ -193,6 +193,33 @@ def test_an_interrupted_search_says_so(ask) -> None:
     assert found.rivals == []  # the other periods were not looked at
     words = text_of(found)
     assert "Stopped: the best schedule so far." in words and "is needed: a gap of" in words
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"slo_scope": "population"},
+        {"compatible": [["a", "a"], ["b", "b"]]},
+        {"redundancy": 1},
+        {"headroom": 0.3},
+        {"dispatch": {"prefill": "central_queue"}},
+        {"first_token": "decode"},
+    ],
+    ids=lambda keys: next(iter(keys)),
+)
+def test_whatever_else_a_scenario_asks_is_kept_in_every_period(made, keys: Any) -> None:
+    """Each period's fleet does what ``evaluate`` asks of it at that period's traffic."""
+    scenario = made.pair(periods={"factors": [0.6, 1.4], "start_cost": "20 min"}, **keys)
+    found = schedule(scenario, 5.0)
+    assert found.cost is not None and found.bound_usd is not None
+    assert found.bound_usd <= found.cost.total_usd
+    for scaled, p in zip(scenarios_of(scenario), found.periods, strict=True):
+        answer = evaluate(scaled, p.fleet)
+        assert answer.status == "feasible", answer.reason
+        assert answer.cost_usd_per_hour == pytest.approx(p.cost_usd_per_hour)
+        own = plan(scaled)
+        assert own.cost_usd_per_hour == pytest.approx(p.own_optimum_usd_per_hour)
+        assert all(row.kept for row in p.promises)
 
 
 # What is shown

@@ -17,7 +17,7 @@ from pdalloc.fleet import ROLES, Fleet
 from pdalloc.planning.answer import Answer
 from pdalloc.planning.assembly import answer_of
 from pdalloc.planning.effort import SEED, Effort
-from pdalloc.planning.plan import check_apart
+from pdalloc.planning.plan import check_apart, solved
 from pdalloc.planning.schedule_answer import (
     HOURLY,
     PEAK,
@@ -53,7 +53,7 @@ def schedule(
     check_apart(scenario)
     at = scenarios_of(scenario)
     problem = periods_problem(scenario)
-    found = solve_periods(problem, time_limit, progress)
+    found = solve_periods(problem, time_limit, progress, lambda p: solved(p, "exact"))
     answers = [
         answer_of(at[k], period.problem, _allocation(period, fleet), seed, with_margins=False)
         for k, period, fleet in zip(problem.kinds, problem.periods, found.fleets, strict=False)

@@ -11,7 +11,7 @@ one role in period t by itself; where the period as a whole is known to cost mor
 a row says so, too. These rows follow from the others over integers, but not over fractions: with
 them HiGHS proves in seconds what it else leaves open. Where kappa is what a replica admits
 whatever the rest of the fleet is, the program is the problem. Elsewhere kappa is an upper bound,
-and the program a relaxation.
+and the program a relaxation, to which :mod:`.cuts` are added.
 
 HiGHS keeps rows to 1e-6 only. Rates are therefore taken a little larger, which outweighs that:
 its bound holds, and its answer is checked in plain arithmetic by whoever asked.
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from pdalloc.allocation.covers import covers
 from pdalloc.allocation.linear import COVERED, LEEWAY, Array, linear_data
+from pdalloc.allocation.periods.cuts import Cut
 from pdalloc.allocation.periods.problem import Counts, Period, PeriodsProblem
 from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.fleet import ROLES, Role
@@ -112,17 +113,20 @@ def solve_program(
     least: Sequence[Least],
     seconds: float,
     watch: Watch | None = None,
+    cuts: Sequence[Cut] = (),
+    most: Array | None = None,
 ) -> Found:
     """The program's best counts and bound after at most ``seconds``, which ``watch`` is told of.
 
-    ``least`` of each period by itself. A role without options is not asked for. No schedule is
-    given to begin with: HiGHS 1.16 may return such a one at another's cost.
+    ``least`` of each period by itself; ``cuts`` on top of its rows; at most ``most`` (T, options)
+    replicas, which cuts by fewer replicas need. A role without options is not asked for. No
+    schedule is given to begin with: HiGHS 1.16 may return such a one at another's cost.
     """
     import highspy
 
     from pdalloc.allocation.solvers.cvxpy_milp import silent
 
-    program = _Program(problem, least)
+    program = _Program(problem, least, cuts, most)
     with silent():
         highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     highs.setOptionValue("output_flag", False)
@@ -194,14 +198,22 @@ class _Rows:
 class _Program:
     """The columns and rows of ``problem``."""
 
-    def __init__(self, problem: PeriodsProblem, least: Sequence[Least]) -> None:
-        self.problem, self.least = problem, least
+    def __init__(
+        self,
+        problem: PeriodsProblem,
+        least: Sequence[Least],
+        cuts: Sequence[Cut] = (),
+        most: Array | None = None,
+    ) -> None:
+        self.problem, self.least, self.cuts = problem, least, cuts
         self.options = problem.options
         self.periods, self.width = len(problem.periods), len(problem.options)
         self.size = self.periods * self.width
         self.shares = np.array([most_shares(p.problem) for p in problem.periods])
         self.owning = [i for i, o in enumerate(self.options) if o.owned]
         self.initial = None if problem.initial is None else problem.counts([problem.initial])[0]
+        top = np.tile(self.ceiling, (self.periods, 1))
+        self.top = top if most is None else np.minimum(top, most)
 
     def at(self, block: int, t: int) -> NDArray[np.int64]:
         """Columns of n (block 0), u (1) or v (2) of period ``t``."""
@@ -234,21 +246,44 @@ class _Program:
         for t, period in enumerate(self.problem.periods):
             self._serving(rows, t, period)
             self._changing(rows, t)
+        cost = self._cost()
+        leaving = self._cutting(rows, len(cost))
         lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = 3 * self.size + self.periods * len(self.owning), len(rows.low)
-        lp.col_cost_ = self._cost()
+        lp.num_col_, lp.num_row_ = len(cost) + len(leaving), len(rows.low)
+        lp.col_cost_ = np.append(cost, np.zeros(len(leaving)))
         lp.col_lower_ = np.zeros(lp.num_col_)
-        upper = np.full(lp.num_col_, math.inf)
-        upper[: self.size] = np.tile(self.ceiling, self.periods)
-        lp.col_upper_ = upper
+        free = np.full(len(cost) - self.size, math.inf)
+        lp.col_upper_ = np.concatenate([self.top.ravel(), free, leaving])
         lp.row_lower_, lp.row_upper_ = np.array(rows.low), np.array(rows.high)
         lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
         lp.a_matrix_.start_ = np.array(rows.starts, np.int32)
         lp.a_matrix_.index_ = np.array(rows.columns, np.int32)
         lp.a_matrix_.value_ = np.array(rows.values)
-        whole, free = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
-        lp.integrality_ = [whole if k < self.size else free for k in range(lp.num_col_)]
+        integer, real = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
+        kinds = [integer] * self.size + [real] * len(free) + [integer] * len(leaving)
+        lp.integrality_ = kinds
         return lp
+
+    def _cutting(self, rows: _Rows, first: int) -> list[float]:
+        """Rows of the cuts, whose columns from ``first`` on say which counts leave; their tops."""
+        tops: list[float] = []
+        for cut in self.cuts:
+            for t in (t for t, kind in enumerate(self.problem.kinds) if kind == cut.kind):
+                n, leaving = self.at(0, t), []
+                for i in cut.members:
+                    at, top = int(cut.at[i]), float(self.top[t, i])
+                    if cut.more and at < top:
+                        leaving.append(first + len(tops))
+                        tops.append(1.0)
+                        rows.add([n[i], leaving[-1]], [1.0, -(at + 1.0)], low=0.0)
+                    if cut.fewer and at > 0:
+                        leaving.append(first + len(tops))
+                        tops.append(1.0)
+                        rows.add([n[i], leaving[-1]], [1.0, top - at + 1.0], high=top)
+                carrying = np.flatnonzero(cut.share)
+                values = [*((1.0 + LEEWAY) * cut.share[carrying]), *([1.0] * len(leaving))]
+                rows.add([*n[carrying], *leaving], values, low=COVERED)
+        return tops
 
     def _cost(self) -> Array:
         cost = np.zeros(3 * self.size + self.periods * len(self.owning))

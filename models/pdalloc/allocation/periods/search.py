@@ -7,8 +7,8 @@
    and the cheapest way through them (:mod:`.paths`).
 3. The integer program of all periods (:mod:`.program`): a bound on all schedules and, where its
    rows are the whole problem, a better schedule. Where they are not (stages coupled by an SLO,
-   pools that share a queue, lost replicas), what it proposes is mended, and the ways are sought
-   again.
+   pools that share a queue, lost replicas), what it proposes is mended, the ways are sought
+   again, and :mod:`.cuts` are added, until the best schedule meets the bound.
 
 Every schedule is certified at each period's own demand. ^C, or the end of the time, gives the
 best so far with the bound so far.
@@ -17,6 +17,7 @@ best so far with the bound so far.
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -25,10 +26,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pdalloc.allocation.certify import certify
+from pdalloc.allocation.periods.cuts import Cut, cuts_of, reach
 from pdalloc.allocation.periods.paths import cheapest_path
 from pdalloc.allocation.periods.problem import Counts, PeriodsProblem, Schedule
 from pdalloc.allocation.periods.program import Least, is_whole, least_by_role, solve_program
-from pdalloc.allocation.problem import Allocation, Status
+from pdalloc.allocation.problem import Allocation, AllocationProblem, Status
 from pdalloc.errors import InputError
 from pdalloc.fleet import Fleet
 
@@ -36,7 +38,9 @@ TIME_LIMIT = 20.0
 """Seconds for the integer program."""
 PROVEN = 3e-6
 """Relative gap that solver tolerances leave open: BOUND_SLACK and GAP of :mod:`.program`."""
-MOST_FLEETS = 160
+MOST_ROUNDS, LEAST_SECONDS = 60, 0.01
+"""Programs that are solved one after the other; seconds for one, at the least."""
+MOST_FLEETS = 300
 """Fleets between which ways are sought."""
 STUCK = (
     "each period has a fleet, but no schedule starts and stops as few replicas as it may; raise "
@@ -49,17 +53,25 @@ Progress = Callable[[int, int], None]
 
 
 def solve_periods(
-    problem: PeriodsProblem, time_limit: float = TIME_LIMIT, progress: Progress | None = None
+    problem: PeriodsProblem,
+    time_limit: float = TIME_LIMIT,
+    progress: Progress | None = None,
+    solve: Callable[[AllocationProblem], Allocation] | None = None,
 ) -> Schedule:
     """The cheapest schedule found, with a proven bound on every schedule.
 
-    ``time_limit`` in seconds is the integer program's. Raises InputError unless it is positive,
+    ``time_limit`` in seconds is the integer program's; ``solve`` answers one period, with a proven
+    bound (None: the exact solver). Raises InputError unless it is positive,
     and KeyboardInterrupt before the first schedule is known.
     """
     if not time_limit > 0.0:
         raise InputError(f"the time limit must be positive, got {time_limit:g} s")
     started = time.perf_counter()
-    search = _Search(problem, time_limit, progress)
+    if solve is None:
+        from pdalloc.allocation.solvers import solver_named
+
+        solve = solver_named("exact").solve
+    search = _Search(problem, time_limit, progress, solve)
     try:
         search.run()
     except KeyboardInterrupt:
@@ -76,6 +88,7 @@ class _Search:
     problem: PeriodsProblem
     time_limit: float
     progress: Progress | None
+    solve: Callable[[AllocationProblem], Allocation]
     optima: dict[int, Allocation] = field(default_factory=dict)
     best: tuple[Fleet, ...] | None = None
     bound: float = 0.0
@@ -96,10 +109,8 @@ class _Search:
 
     def _alone(self) -> bool:
         """Solve each kind of period by itself, hardest first; False when one has no fleet."""
-        from pdalloc.allocation.solvers import solver_named
-
         for done, k in enumerate(self.order):
-            found = solver_named("exact").solve(self.problem.periods[k].problem)
+            found = self.solve(self.problem.periods[k].problem)
             if found.status == "infeasible":
                 demand = self.problem.demands[k]
                 self.reason = f"period {k + 1} ({demand:.4g} req/s): {found.reason}"
@@ -154,10 +165,22 @@ class _Search:
             rows += [start, *(np.maximum(start, row) for row in own)]
         return [problem.fleet(row) for row in rows]
 
-    def _ways(self, fleets: list[Fleet]) -> None:
-        """The cheapest way through ``fleets`` and the best schedule's own."""
+    def _near(self) -> list[Fleet]:
+        """The best schedule's fleets with a replica more, fewer, or of another type of its role."""
+        one, options = np.eye(len(self.problem.options), dtype=np.int64), self.problem.options
+        pairs = itertools.permutations(range(len(options)), 2)
+        steps = [*one, *-one]
+        steps += [one[i] - one[j] for i, j in pairs if options[i].role == options[j].role]
+        rows = self.problem.counts(tuple(dict.fromkeys(self.best or ())))
+        return [self.problem.fleet(row + s) for s in steps for row in rows if (row + s).min() >= 0]
+
+    def _ways(self, fleets: list[Fleet], end: float = math.inf) -> None:
+        """The cheapest way through ``fleets`` and the best schedule's own.
+
+        From the time ``end`` on no further fleet is looked at.
+        """
         fleets = list(dict.fromkeys([*(self.best or ()), *fleets]))[:MOST_FLEETS]
-        ranks = [self._rank(fleet) for fleet in fleets]
+        ranks = [self._rank(f) if time.perf_counter() < end else len(self.order) for f in fleets]
         place = {k: rank for rank, k in enumerate(self.order)}
         serves = [[rank <= place[k] for rank in ranks] for k in self.problem.kinds]
         self.offer(cheapest_path(self.problem, fleets, np.array(serves)))
@@ -171,25 +194,56 @@ class _Search:
         return bisect.bisect_left(order, True, key=lambda k: self.serves(k, fleet))
 
     def _program(self) -> None:
-        """The integer program: a bound, and where it can a better schedule."""
-        problem, before = self.problem, len(self.order)
+        """The integer program, again and again while cuts are found and time is left."""
+        problem, end = self.problem, time.perf_counter() + self.time_limit
         sides = {k: least_by_role(problem.periods[k]) for k in self.order}
-        found = solve_program(
-            problem,
-            [Least(usd, sides[k]) for usd, k in zip(self.least(), problem.kinds, strict=True)],
-            self.time_limit,
-            lambda seconds: self._say(before + min(int(seconds), math.ceil(self.time_limit))),
-        )
-        self.interrupted = found.interrupted
-        if found.infeasible:
-            self.reason = STUCK
-            return
-        self.bound = found.bound
-        if found.counts is not None:
+        least = [Least(usd, sides[k]) for usd, k in zip(self.least(), problem.kinds, strict=True)]
+        cuts: list[Cut] = []
+        for _ in range(MOST_ROUNDS):
+            most = reach(problem, self.least(), self.cost(self.best)) if self.best else None
+            left = max(end - time.perf_counter(), LEAST_SECONDS)
+            found = solve_program(
+                problem, least, left, self._watch(left), cuts, most if cuts else None
+            )
+            self.interrupted = found.interrupted
+            if found.infeasible:  # where there is a best one, nothing within reach is cheaper
+                self.bound, self.reason = self.cost(self.best) if self.best else 0.0, STUCK
+                return
+            self.bound = max(self.bound, found.bound)
+            if found.counts is None:
+                return
             mended = [self._mended(t, row) for t, row in enumerate(found.counts)]
             self.offer(mended)
+            more = self._cuts(found.counts)
             if not all(is_whole(p.problem) for p in problem.periods):
                 self._ways([*mended, *self._joined()])
+            if not more or found.interrupted or self.proven or time.perf_counter() >= end:
+                break
+            cuts += more
+        while not (found.interrupted or self.proven) and time.perf_counter() < end:
+            before = self.best
+            self._ways(self._near(), end)
+            if self.best == before:
+                break
+
+    def _watch(self, left: float) -> Callable[[float], None]:
+        """Tell the progress, of a program that may take ``left`` seconds."""
+        before = len(self.order) + max(self.time_limit - left, 0.0)
+        most = len(self.order) + math.ceil(self.time_limit)
+        return lambda seconds: self._say(min(int(before + seconds), most))
+
+    def _cuts(self, counts: Counts) -> list[Cut]:
+        """What the proposals that fail teach; finite reach is needed where fewer may help."""
+        problem, found = self.problem, dict[tuple[int, tuple[int, ...]], list[Cut]]()
+        for t, k in enumerate(problem.kinds):
+            key = (k, tuple(counts[t].tolist()))
+            if key in found or self.serves(t, problem.fleet(counts[t])):
+                continue
+            own = problem.counts([self.optima[k].fleet])[0]
+            found[key] = cuts_of(problem, k, counts[t], own)
+        free = any(o.usd_per_hour == 0.0 for o in problem.options)
+        cuts = [cut for each in found.values() for cut in each]
+        return [c for c in cuts if not (c.fewer and (free or self.best is None))]
 
     def _mended(self, t: int, counts: Counts) -> Fleet:
         """The fleet of ``counts``, or with a replica more, or beside the period's optimum."""
@@ -204,6 +258,18 @@ class _Search:
         own = self.problem.counts([self.optima[self.problem.kinds[t]].fleet])[0]
         return self.problem.fleet(np.maximum(counts, own))
 
+    def _bound(self) -> float:
+        """The best bound so far, USD over all periods."""
+        return max(self.bound, float(self.problem.hours @ self.least()))
+
+    @property
+    def proven(self) -> bool:
+        """Whether the best schedule meets its bound, up to solver tolerances."""
+        if self.best is None:
+            return False
+        total = self.cost(self.best)
+        return total - self._bound() <= PROVEN * total
+
     def answer(self, seconds: float) -> Schedule:
         """What was found."""
         problem = self.problem
@@ -212,7 +278,6 @@ class _Search:
             reason = self.reason or NOT_FOUND.format(self.time_limit)
             return Schedule("infeasible", (), None, None, optima, reason, self.interrupted, seconds)
         costs = problem.costs(self.best)
-        bound = min(max(self.bound, float(problem.hours @ self.least())), costs.total)
-        proven = costs.total - bound <= PROVEN * costs.total
-        status: Status = "optimal" if proven else "feasible"
+        status: Status = "optimal" if self.proven else "feasible"
+        bound = min(self._bound(), costs.total)
         return Schedule(status, self.best, costs, bound, optima, "", self.interrupted, seconds)
