@@ -58,7 +58,7 @@ ERRORS = [  # arguments, words of the one line
     (["evaluate", MIXED, "--fleet", "3P4D"], ["prefill/a100x8=3"]),
     (["check", "none.yaml"], ["none.yaml"]),
     (["catalog", "gpus", "h2000"], ["h2000", "h200"]),
-    (["schema", "fleet"], ["scenario, answer, simulation"]),
+    (["schema", "fleet"], ["scenario, answer, dedicated"]),
     (["simulate", "none.yaml", "--fleet", "3P4D"], ["none.yaml", "No such file"]),
     (["simulate", PAPER], ["--fleet"]),
     (["simulate", PAPER, "--fleet", "4P"], ["3P4D"]),

@@ -45,7 +45,6 @@ def answer_of(
     total = sum(gpus.values())
     served = check is not None and all(fleet.in_role(role) for role in ROLES)
     margin = _margin(problem, fleet) if served and with_margins else None
-    routed_by_rule = problem.slo_scope == "pool" and allocation.solver != "evaluate"
     cost = allocation.cost
     status, reason = allocation.status, allocation.reason
     if status != "infeasible" and check is not None and not check.certified:
@@ -88,17 +87,25 @@ def answer_of(
             for f in allocation.alternatives
         ],
         details=dict(allocation.details),
-        warnings=warnings_of(
-            capacity.predictor,
-            check.prediction if check else None,
-            fleet,
-            capacity.rule if routed_by_rule else "",
-        )
-        + ignored_by_formulas(scenario)
-        + (slower_pools(problem, check.prediction) if check and check.prediction else []),
+        warnings=_warnings(scenario, problem, fleet, check, ruled=allocation.solver != "evaluate"),
         estimates=estimates_of(scenario.system, fleet),
         produced_by=provenance(allocation.solver, seed),
     )
+
+
+def _warnings(
+    scenario: Scenario,
+    problem: AllocationProblem,
+    fleet: Fleet,
+    check: Certificate | None,
+    ruled: bool,
+) -> list[str]:
+    """Reasons to doubt the numbers; ``ruled``: the fleet was chosen under the routing's rule."""
+    capacity, prediction = problem.capacity, check.prediction if check else None
+    rule = capacity.rule if ruled and problem.slo_scope == "pool" else ""
+    slower = slower_pools(problem, prediction) if prediction else []
+    found = warnings_of(capacity.predictor, prediction, fleet, rule)
+    return [*found, *ignored_by_formulas(scenario), *slower]
 
 
 def _margin(problem: AllocationProblem, fleet: Fleet) -> MarginAnswer:

@@ -124,7 +124,7 @@ def solve_program(
     """
     import highspy
 
-    from pdalloc.allocation.solvers.cvxpy_milp import silent
+    from pdalloc.allocation.packages import silent
 
     program = _Program(problem, least, cuts, most)
     with silent():
