@@ -23,6 +23,7 @@ and limits as in :mod:`pdalloc.allocation.linear`. For M/M/1 it is the form
 *tangents* leave below it (z); :mod:`pdalloc.allocation.conic_rounds` adds one where the answer
 is, so that the optimum is that of the laws, and every round's a lower bound.
 
+Over all requests no replica is busier than FULLEST, as in :mod:`pdalloc.allocation.population`.
 ``slo_scope: population`` asks every SLO so. Where each pool keeps the SLOs by itself, those of one
 stage are in cap (and the problem is linear), those that span both stages are asked of all requests:
 the same with one type per role, a relaxation with more.
