@@ -161,3 +161,49 @@ def test_demand_just_above_what_three_replicas_carry(small: Any, excess: float) 
     assert found is not None and certify(problem, found).certified
     assert problem.cost(found) == wanted == 5 * 2.0 + 3 * 5.0
     assert solver_named("exact").solve(problem).cost == wanted
+
+
+def conditions(small: Any, **asked: Any) -> AllocationProblem:
+    """Two prefill and two decode types of one and two requests/s; 4 requests/s to serve."""
+    rows = [
+        (role, f"{role[0]}{i}", f"g{i}", 1, 2.0, 1.0 + i, 3 * i, math.inf)
+        for role in ROLES
+        for i in range(2)
+    ]
+    problem: AllocationProblem = small.problem_of(rows, 4.0, {})
+    return replace(problem, **asked)
+
+
+def test_types_that_do_not_fit_are_pairs_of_indices(small: Any) -> None:
+    fitting = frozenset({("p0", "d0"), ("p1", "d0"), ("p1", "d1")})
+    data = linear_data(conditions(small, compatible=fitting))
+    assert data.misfits == ((0, 3),) and data.picky == [0, 3]
+    assert linear_data(conditions(small)).misfits == ()
+    nothing = linear_data(conditions(small, compatible=frozenset()))
+    assert nothing.misfits == ((0, 2), (0, 3), (1, 2), (1, 3)) and nothing.picky == [0, 1, 2, 3]
+
+
+def test_replicas_that_may_be_lost_are_looked_at_beyond_the_demand(small: Any) -> None:
+    """4 or 2 of a type serve the demand; with two lost, 6 and 4, and the owned ones."""
+    plain, risky = (linear_data(conditions(small, redundancy=f)) for f in (0, 2))
+    assert plain.at_risk == [] and risky.at_risk == [0, 1, 2, 3]
+    assert plain.top.tolist() == [4.0, 5.0] * 2 and risky.top.tolist() == [6.0, 7.0] * 2
+
+
+def test_the_surplus_is_what_the_worst_loss_leaves(small: Any) -> None:
+    """Shares 1/4 and 1/2: 2 and 2 replicas cover 3/2; a loss of one takes 1/2, of three all."""
+    counts = np.array([2.0, 2.0, 0.0, 3.0])
+    for lost, prefill, decode in ((0, 1.5, 1.5), (1, 1.0, 1.0), (2, 0.5, 0.5), (3, 0.5, 0.0)):
+        data = linear_data(conditions(small, redundancy=lost))
+        assert data.surplus(PREFILL, counts) == pytest.approx(prefill - 1.0)
+        assert data.surplus(DECODE, counts) == pytest.approx(decode - 1.0)
+
+
+@pytest.mark.parametrize("name", ["cvxpy", "cvxpy_scip", "pyomo", "pyomo_scip"])
+def test_no_owned_replica_is_idle_when_some_may_be_lost(small: Any, name: str) -> None:
+    """Three fast ones are owned in each role and free; two serve, and one may be lost."""
+    problem = conditions(small, redundancy=1, demand=2.0)
+    answer = solver_named(name).solve(problem)
+    assert answer.cost == 0.0 and certify(problem, answer.fleet).certified
+    assert {pool.replicas for pool in answer.fleet.pools} == {2}
+    assert len(answer.fleet.pools) == len(ROLES)

@@ -23,6 +23,7 @@ and limits as in :mod:`pdalloc.allocation.linear`. For M/M/1 it is the form
 *tangents* leave below it (z); :mod:`pdalloc.allocation.conic_rounds` adds one where the answer
 is, so that the optimum is that of the laws, and every round's a lower bound.
 
+Over all requests no replica is busier than FULLEST, as in :mod:`pdalloc.allocation.population`.
 ``slo_scope: population`` asks every SLO so. Where each pool keeps the SLOs by itself, those of one
 stage are in cap (and the problem is linear), those that span both stages are asked of all requests:
 the same with one type per role, a relaxation with more.
@@ -58,6 +59,8 @@ FIRST = (0.0, 0.3, 0.6, 0.8, 0.9, 0.96)
 """Loads of the first tangents."""
 TOPS = (FULLEST, 0.99, 0.96, 0.9, 0.8)
 """Greatest loads that are tried: laws may have no numbers too near saturation."""
+NOT_CONVEX = 1e-6
+"""Relative noise of difference quotients that is put up with."""
 STEP = 1e-4
 """Of a derivative, relative to the room left."""
 
@@ -186,7 +189,19 @@ def conic_data(problem: AllocationProblem, solver: str) -> tuple[ConicData, dict
     burdens = {i: burdens_of(problem, o, slos) for i, o in enumerate(options)}
     for i, burden in burdens.items():
         data = _with_burden(data, i, burden)
+    for k, i in data.bends:
+        slopes = np.array([t.slope for t in data.tangents if (t.k, t.i) == (k, i)])
+        if np.any(np.diff(slopes) < -NOT_CONVEX * np.abs(slopes[1:])):
+            raise UnsupportedError(not_convex(data, k, i, solver))
     return data, {i: burdens[i] for _, i in data.bends}
+
+
+def not_convex(data: ConicData, k: int, i: int, solver: str) -> str:
+    """That tangents of option ``i`` on SLO ``k`` would cut off what works, in one line."""
+    return (
+        f"solver {solver!r}: the burden of {data.linear.labels[i]} on {data.slos[k]} is not "
+        "convex; use --solver exact"
+    )
 
 
 def _over_all_requests(problem: AllocationProblem, solver: str) -> list[tuple[Objective, int]]:

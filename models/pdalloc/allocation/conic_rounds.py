@@ -20,7 +20,14 @@ import numpy as np
 
 from pdalloc.allocation.baselines import judged
 from pdalloc.allocation.certify import certify
-from pdalloc.allocation.conic import ConicData, burdens_of, conic_data, tangents_at
+from pdalloc.allocation.conic import (
+    NOT_CONVEX,
+    ConicData,
+    burdens_of,
+    conic_data,
+    not_convex,
+    tangents_at,
+)
 from pdalloc.allocation.covers import MOST_REPLICAS
 from pdalloc.allocation.infeasibility import explain_infeasible
 from pdalloc.allocation.linear import Array
@@ -38,8 +45,6 @@ NEAR = 1e-7
 """The same of a relaxation by tangents: it is a lower bound before it is kept."""
 WIDER = 4.0
 """Factor on the box of counts where it may bind: SCIP errs in boxes that are too wide."""
-NOT_CONVEX = 1e-6
-"""A tangent may pass the burden by so much of it (a difference quotient's noise)."""
 WHOLE = 1e-6
 """A count this little above a whole number is that number."""
 STEP = 1e-4
@@ -163,10 +168,7 @@ class _Refined:
             for k in curved:
                 lines = [t.slope * u + t.level for t in data.tangents if (t.k, t.i) == (k, i)]
                 if max(lines) > there[k] * (1.0 + NOT_CONVEX):
-                    raise UnsupportedError(
-                        f"solver {self.solver!r}: the burden of {data.linear.labels[i]} on "
-                        f"{data.slos[k]} is not convex; use --solver exact"
-                    )
+                    raise UnsupportedError(not_convex(data, k, i, self.solver))
                 total[k] += n * there[k]
             added += tangents_at(burden, i, curved, u)
         if np.all(total <= 1.0 + tolerance):
