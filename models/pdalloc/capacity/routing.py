@@ -83,7 +83,7 @@ class Capacity(Rates):
     def _at_common_level(self, pools: dict[str, int], demand: float) -> dict[str, float]:
         """Requests/s per replica where the pools' levels agree and they carry ``demand``."""
         types = self.system.replica_types
-        tables = {name: self._level_table(types[name], n) for name, n in pools.items()}
+        tables = {name: self.level_table(types[name], n) for name, n in pools.items()}
 
         def rates_at(level: float) -> dict[str, float]:
             return {
@@ -99,7 +99,7 @@ class Capacity(Rates):
             low, high = (low, middle) if enough else (middle, high)
         return rates_at(high)
 
-    def _level_table(self, r: ReplicaType, replicas: int) -> Table:
+    def level_table(self, r: ReplicaType, replicas: int = 1) -> Table:
         """(rates in requests/s, nondecreasing levels in seconds) of a decode pool's replica."""
         key = (r.name, replicas if self.pooled(DECODE) else 1)
         if key not in self._levels:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 from pdalloc.allocation.covers import MOST_REPLICAS, SHORTFALL, covers
 from pdalloc.allocation.infeasibility import explain_infeasible
+from pdalloc.allocation.levels import cheapest_by_levels
 from pdalloc.allocation.linear import LEEWAY, solve_by_highs
 from pdalloc.allocation.population import solve_population
 from pdalloc.allocation.problem import Allocation, AllocationProblem, Option, infeasible
@@ -37,6 +38,8 @@ COST_STEP = 1e-9
 """Costs closer than this (USD/hour) are ties."""
 FEW = 4
 """Types per role up to which each role's own covers are tried before tables are made."""
+MANY_DECODE_FLEETS = 64
+"""Decode fleets looked at one by one before ranges of levels are."""
 MOST_DECODE_FLEETS = 20_000
 """Decode fleets looked at before the search gives up (and says so)."""
 MOST_PREFILL_FLEETS = 20_000
@@ -107,6 +110,11 @@ class ExactSearch:
             lambda: best.cutoff - least[0] - COST_STEP,
         )
         for seen, (cost, counts) in enumerate(found):
+            if seen == MANY_DECODE_FLEETS and alternatives == 0:
+                settled_by_levels = cheapest_by_levels(problem, best.cutoff)
+                if settled_by_levels is not None:
+                    _offer(problem, settled_by_levels[0], best)
+                    break
             if seen == MOST_DECODE_FLEETS:
                 raise UnsupportedError(
                     f"the exact search looked at {seen} decode fleets without a proof; offer "
@@ -192,8 +200,12 @@ class ExactSearch:
             if problem.capacity.pooled(PREFILL) and not _serves(problem, prefill, decode):
                 continue
             pairs = [*zip(prefills, prefill, strict=True), *zip(decodes, decode, strict=True)]
-            fleet = Fleet.of({(o.role, o.replica_type): n for o, n in pairs})
-            best.offer(problem.cost(fleet), sum(problem.gpus(fleet).values()), fleet)
+            _offer(problem, Fleet.of({(o.role, o.replica_type): n for o, n in pairs}), best)
+
+
+def _offer(problem: AllocationProblem, fleet: Fleet | None, best: _Best) -> None:
+    if fleet is not None:
+        best.offer(problem.cost(fleet), sum(problem.gpus(fleet).values()), fleet)
 
 
 def _apart(problem: AllocationProblem) -> Fleet | None:
