@@ -1,7 +1,8 @@
-"""A thousand demands over four GPU types, each plan proven optimal."""
+"""A thousand demands over four and eight GPU types, each plan proven optimal."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from pdalloc.allocation.problem import AllocationProblem
 from pdalloc.allocation.sweep import sweep
 from pdalloc.capacity import Capacity
 
-GPU_TYPES, STOCKS, DEMANDS, JOBS, SEED = 4, (64, 512), 1000, 2, 3
+GPU_TYPES, STOCKS, DEMANDS, JOBS, SEED = (4, 8), (64, 512), 1000, 2, 3
 LOWEST = 0.02
 """Least demand, relative to the greatest."""
 
@@ -44,9 +45,9 @@ class FixedRates:
         return self.rates[role, r.name]
 
 
-def problem(stock: int = STOCKS[-1]) -> AllocationProblem:
+def problem(stock: int = STOCKS[-1], gpu_types: int = GPU_TYPES[0]) -> AllocationProblem:
     """The seeded instance as a problem of demand 1."""
-    one = instance(SEED, stock=stock, gpu_types=GPU_TYPES)
+    one = instance(SEED, stock=stock, gpu_types=gpu_types)
     rates = {
         (o.role, o.replica_type): float(row[1])
         for o, row in zip(one.options, one.admits, strict=True)
@@ -62,17 +63,18 @@ def sweep_rows(cluster: str | None = None) -> list[Row]:
     }
     if cluster is not None:
         ways["dask.distributed"] = {"cluster": cluster}
-    return [_timed(way, stock, options) for stock in STOCKS for way, options in ways.items()]
+    cases = itertools.product(GPU_TYPES, STOCKS, ways.items())
+    return [_timed(way, types, stock, options) for types, stock, (way, options) in cases]
 
 
-def _timed(way: str, stock: int, options: dict[str, Any]) -> Row:
-    p, demands = problem(stock), np.linspace(LOWEST, 1.0, DEMANDS)
+def _timed(way: str, gpu_types: int, stock: int, options: dict[str, Any]) -> Row:
+    p, demands = problem(stock, gpu_types), np.linspace(LOWEST, 1.0, DEMANDS)
     sweep(p, demands[:: DEMANDS // 8].tolist(), **options)  # processes are up, code is loaded
     started = time.perf_counter()
     answers = sweep(p, demands.tolist(), **options)
     return {
         "way": way,
-        "gpu_types": GPU_TYPES,
+        "gpu_types": gpu_types,
         "stock_gpus_per_type": stock,
         "demands": len(answers),
         "proven": sum(a.status == "optimal" for a in answers),

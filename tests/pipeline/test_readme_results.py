@@ -119,3 +119,43 @@ def test_whole_fleets_and_memory_are_told_as_they_came_out():
     assert sum(x <= float(said[2]) for x in tpot) >= 0.94 * len(cells)
     assert float(said[3]) == pytest.approx(waits[len(waits) // 2], abs=0.5)
     assert float(said[4]) == round(waits[-1])
+
+
+def test_the_day_and_the_dedicated_pools_are_told_as_they_came_out():
+    day = ROOT / "experiments" / "daily_schedule" / "results"
+    (base,) = [row for row in read_csv(day / "totals.csv") if row["variant"] == "base"]
+    (said,) = re.findall(r"costs ([0-9.]+) % less than its peak fleet all day, proven", README)
+    assert float(said) == round(float(base["saved_against_peak_percent"]), 1)
+    assert base["status"] == "optimal" and float(base["gap_percent"]) < 1e-3
+    pools = ROOT / "experiments" / "dedicated_pools" / "results"
+    changes = [float(row["change_class_percent"]) for row in read_csv(pools / "classes.csv")]
+    (said,) = re.findall(r"Pools per class save ([0-9.]+) % where", README)
+    assert float(said) == round(-min(changes), 1)
+    buckets = [float(row["change_class_percent"]) for row in read_csv(pools / "buckets.csv")]
+    assert sum(change > 0.0 for change in buckets) > 0.5 * len(buckets)  # "mostly lose"
+
+
+def test_the_proofs_are_as_fast_as_the_readme_says():
+    solvers = ROOT / "experiments" / "solvers" / "results"
+    rows = [
+        row
+        for name in ("speed_summary.csv", "large_stock_summary.csv")
+        for row in read_csv(solvers / name)
+        if row["solver"] == "exact"
+    ]
+    assert all(row["proven"] == row["instances"] for row in rows)
+    for tables, stock, word in (("linear", "512", "linear"), ("pooled", "512", "pooled")):
+        (row,) = [r for r in rows if (r["tables"], r["stock_gpus_per_type"]) == (tables, stock)]
+        said = re.search(rf"([0-9.]+) s at worst for {word} capacities", README)
+        assert said is not None and float(row["worst_s"]) <= float(said.group(1))
+    said = re.search(r"5,000 GPUs of each type within ([0-9.]+) s", README)
+    large = [float(r["worst_s"]) for r in rows if r["stock_gpus_per_type"] == "5000"]
+    assert said is not None and len(large) == 2 and max(large) <= float(said.group(1))
+    said = re.search(
+        r"over four types a sweep of 1,000 demands takes ([0-9.]+) s on two cores", README
+    )
+    swept = [
+        r for r in read_csv(solvers / "sweep.csv") if "joblib" in r["way"] and r["gpu_types"] == "4"
+    ]
+    assert said is not None and max(float(r["seconds"]) for r in swept) <= float(said.group(1))
+    assert all(r["proven"] == r["demands"] for r in swept)
