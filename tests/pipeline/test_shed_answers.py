@@ -11,6 +11,8 @@ import yaml
 
 from pdalloc.errors import UnsupportedError
 from pdalloc.planning import Answer, Effort, compare, explain, frontier, plan, simulate
+from pdalloc.planning.dedicated import plan_dedicated
+from pdalloc.planning.schedule import schedule
 from pdalloc.planning.shortfall import as_served, served
 from pdalloc.scenario import Scenario
 
@@ -88,13 +90,31 @@ def test_simulate_sheds_nothing_and_says_so(made) -> None:
     assert any("nothing is shed here" in w for w in found.answer.warnings)
 
 
-@pytest.mark.parametrize("name", ["compare", "frontier", "explain"])
+@pytest.mark.parametrize("name", ["compare", "frontier", "explain", "schedule"])
 def test_others_refuse_in_one_line(made, name: str) -> None:
     ask = {
-        "compare": compare, "explain": explain, "frontier": lambda s: frontier(s, "demand")
+        "compare": compare, "explain": explain, "frontier": lambda s: frontier(s, "demand"),
+        "schedule": schedule,
     }[name]  # fmt: skip
     with pytest.raises(UnsupportedError, match=f"shed: {name} serves all that is offered"):
         ask(question(made, 1e-3))  # type: ignore[operator]
+
+
+def test_dedicated_pools_refuse_in_one_line(made) -> None:
+    """Which part is to shed would be a search over all of them."""
+    traffic = [made.sheddable(1e-3), plain(made) | {"name": "other"}]
+    scenario = made.question(traffic=traffic, pools="dedicated")
+    with pytest.raises(UnsupportedError, match="shed: a plan of dedicated pools serves all"):
+        plan_dedicated(scenario)
+
+
+def test_a_schedule_says_that_lateness_is_not_in_its_costs(made) -> None:
+    late = {"best_effort": [{"within": {"ttft": "0.3 s"}, "price": "1 USD/krequest"}]}
+    periods = {"factors": [1.0, 0.5]}
+    asked = made.question(traffic=[plain(made) | late], periods=periods)
+    assert any("costs are of fleets alone" in w for w in schedule(asked, 5.0).warnings)
+    silent = made.question(traffic=[plain(made)], periods=periods)
+    assert not any("costs are of fleets alone" in w for w in schedule(silent, 5.0).warnings)
 
 
 def test_baselines_and_alternatives_are_refused(made) -> None:

@@ -16,6 +16,7 @@ from pdalloc.planning.assembly import answer_of
 from pdalloc.planning.dedicated_answer import DedicatedAnswer, PartAnswer, SharedAnswer, TriedAnswer
 from pdalloc.planning.effort import SEED, Effort
 from pdalloc.planning.plan import AGAIN, check_apart, solved
+from pdalloc.planning.shortfall import refuse_shed
 from pdalloc.planning.validated import Progress, validated
 from pdalloc.scenario import Scenario
 from pdalloc.scenario.pools import fitting, together
@@ -46,6 +47,7 @@ def plan_dedicated(
     if not scenario.parts:
         raise InputError("pools: all classes share pools here; set pools: dedicated, or use plan")
     check_apart(scenario.parts[0])
+    refuse_shed(scenario, "a plan of dedicated pools")
     scenario, tried = chosen_buckets(scenario)
     problem = dedicated_problem(scenario)
     found = _certified(problem)

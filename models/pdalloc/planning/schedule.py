@@ -26,6 +26,7 @@ from pdalloc.planning.schedule_answer import (
     ScheduleAnswer,
     ScheduleCosts,
 )
+from pdalloc.planning.shortfall import refuse_shed, unpriced
 from pdalloc.planning.validated import Progress, compared, predictions, with_comparisons
 from pdalloc.scenario import Scenario
 from pdalloc.version import provenance
@@ -51,6 +52,7 @@ def schedule(
     predicted ones. Raises InputError for a scenario without periods.
     """
     check_apart(scenario)
+    refuse_shed(scenario, "schedule")
     at = scenarios_of(scenario)
     problem = periods_problem(scenario)
     found = solve_periods(problem, time_limit, progress, lambda p: solved(p, "exact"))
@@ -181,7 +183,7 @@ def _assembled(
         seconds=found.seconds,
         interrupted=interrupted,
         validated=simulated and bool(answers) and not interrupted,
-        warnings=[*warnings, STEADY] if answers else [],
+        warnings=[*warnings, *unpriced(scenario), STEADY] if answers else [],
         produced_by=provenance("schedule", seed),
     )
 
