@@ -14,10 +14,10 @@
 # # Solvers side by side
 #
 # Several solvers prove that nothing cheaper keeps the objectives: a search of our own (`exact`)
-# and a mixed-integer program in two modelling languages, each with two engines (`cvxpy`, `cvxpy_scip`,
-# `pyomo`, `pyomo_scip`). Two more (`cvxpy_misocp`, `pyomo_misocp`) do so for objectives over all
-# requests, as conic programs, and a relaxation (`cvxpy_relaxation`) says what fractions of replicas
-# would cost and what each bound is worth. Beside them stand the rules
+# and a mixed-integer program in two modelling languages, each with two engines (`cvxpy`,
+# `cvxpy_scip`, `pyomo`, `pyomo_scip`). Two more (`cvxpy_misocp`, `pyomo_misocp`) do so for
+# objectives over all requests, as conic programs, and a relaxation (`cvxpy_relaxation`) says what
+# fractions of replicas would cost and what each bound is worth. Beside them stand the rules
 # that people use: take the cheapest type and round up (`greedy`), keep a fixed ratio of prefill to
 # decode (`one_to_one`, `proportional`, `golden`), round a formula (`paper`), or go back and forth
 # between the two stages until nothing moves (`fixed_point`).
