@@ -43,7 +43,7 @@ def schema(
     what: Annotated[
         str,
         typer.Argument(
-            help="scenario, answer, dedicated, simulation, compare, frontier or explain"
+            help="scenario, answer, simulation, compare, frontier, explain or dedicated"
         ),
     ] = "scenario",
 ) -> None:
@@ -63,11 +63,11 @@ def schema(
     models: dict[str, type[BaseModel]] = {
         "scenario": ScenarioSpec,
         "answer": Answer,
-        "dedicated": DedicatedAnswer,
         "simulation": SimulationAnswer,
         "compare": CompareAnswer,
         "frontier": FrontierAnswer,
         "explain": ExplainAnswer,
+        "dedicated": DedicatedAnswer,
     }
     if what not in models:
         raise InputError(f"schema {what!r} is not one of {', '.join(models)}")
