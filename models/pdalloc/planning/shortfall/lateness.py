@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pdalloc.allocation.certify import certify, resource_violations
 from pdalloc.allocation.covers import Counts, covers
 from pdalloc.allocation.problem import COST_DIGITS, Allocation, AllocationProblem, Option
+from pdalloc.allocation.serving import serves
 from pdalloc.errors import UnstableError
 from pdalloc.fleet import DECODE, PREFILL, Fleet, Role
 from pdalloc.planning.promises import predicted_lateness
@@ -28,7 +29,7 @@ from pdalloc.slo.joint import BestEffort
 
 MOST_FLEETS = 3_000
 """Fleets predicted before the search stops and states its bound."""
-MOST_PAIRS = 200_000
+MOST_PAIRS = 100_000
 """The same for fleets that a bound passes over."""
 STEP = 1e-9
 """Totals closer than this (USD/hour) are ties."""
@@ -61,7 +62,7 @@ def weigh_fleet(scenario: Scenario, problem: AllocationProblem, fleet: Fleet) ->
 
     None, too, where decode is so nearly full that its batches are beyond telling.
     """
-    if problem.slo_scope == "pool" and problem.capacity.route(fleet, problem.demand) is None:
+    if not serves(problem, fleet):
         return None  # known without the certificate's words for it
     check = certify(problem, fleet)
     if not check.certified:
@@ -130,6 +131,7 @@ class _Search:
     def run(self) -> float:
         """Look at all fleets that may win; the bound that is proven, USD/hour."""
         prefills, decodes = (_Covers(self, role) for role in (PREFILL, DECODE))
+        plain = replace(self.problem, headroom=0.0, redundancy=0)
         for pairs, (cost, i, j) in enumerate(_in_order(prefills, decodes)):
             if cost + self.floor >= self.usd - STEP:
                 break
@@ -139,7 +141,7 @@ class _Search:
             if cost + self._least_beside(prefill) >= self.usd - STEP:
                 continue
             fleet = Fleet.of({**prefills.counts(prefill), **decodes.counts(decode)})
-            if not resource_violations(replace(self.problem, headroom=0.0, redundancy=0), fleet):
+            if not resource_violations(plain, fleet):
                 self.offer(fleet)
         return self.usd
 

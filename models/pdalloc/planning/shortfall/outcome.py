@@ -189,9 +189,9 @@ def _outcome(scenario: Scenario, price: Callable[[Point], Priced]) -> Outcome:
     allocation = found.best.allocation
     if math.isfinite(found.usd) and allocation.solver != "evaluate":
         proven = found.bound >= found.usd - TOLERANCE * found.usd
-        details = dict(allocation.details)
-        if scenario.shed:
-            details["served_rates_solved"] = float(found.solved)
+        details = allocation.details
+        if scenario.shed:  # the solver's own are about another point
+            details = {"served_rates_solved": float(found.solved)}
         status: Status = "optimal" if proven else "feasible"
         allocation = replace(allocation, status=status, bound=None, details=details)
     bound = None if allocation.solver == "evaluate" else found.bound

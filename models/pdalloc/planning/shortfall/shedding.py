@@ -189,7 +189,7 @@ class LeastTotal:
 
     def _first_looks(self, here: Priced, inside: float, high: float) -> list[float]:
         """Rates to try before any halving, the last one first."""
-        if here.guess is None or inside < self.offer.smallest[0]:
+        if here.guess is None or not self.offer.smallest[0] <= inside < high:
             return [high]
         guess = here.guess()
         near = (guess + ABOUT * high, guess * (1.0 + NEAR), guess * (1.0 - NEAR))
