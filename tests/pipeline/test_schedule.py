@@ -357,3 +357,11 @@ def test_an_interrupt_ends_with_130(
 def test_the_schema_is_printed(command) -> None:
     done = command("schema", "schedule")
     assert json.loads(done.stdout)["title"] == "ScheduleAnswer"
+
+
+def test_a_plan_of_a_day_says_for_which_rate_it_is(ask, day: ScheduleAnswer) -> None:
+    """37 req/s are the peak: the plan is the rival that stays up all the time."""
+    found = plan(ask())
+    assert found.demand_requests_per_s == pytest.approx(37.0)
+    assert any("pdalloc schedule plans each" in line for line in found.warnings)
+    assert not any("pdalloc schedule plans each" in line for line in day.warnings)

@@ -171,6 +171,10 @@ def ignored_by_formulas(scenario: Scenario) -> list[str]:
     if network is not None and network.jitter is not None:
         on.append("transfer jitter")
     found = _fabric(scenario)
+    if scenario.periods is not None:
+        found.append(
+            "periods: this is for the traffic's own rate all the time; pdalloc schedule plans each"
+        )
     if on:
         found.append(
             f"simulation options ({', '.join(on)}): only a simulation knows them, formulas do not"

@@ -76,7 +76,7 @@ def scenarios_of(scenario: Scenario) -> tuple[Scenario, ...]:
         )
     workload = scenario.system.workload
     systems = (scenario.system.with_workload(workload.scaled(f)) for f in scenario.periods.factors)
-    return tuple(replace(scenario, system=system) for system in systems)
+    return tuple(replace(scenario, system=system, periods=None) for system in systems)
 
 
 def periods_problem(scenario: Scenario) -> PeriodsProblem:
