@@ -173,7 +173,7 @@ def test_nothing_is_written_when_drawing_fails(
 def test_nothing_is_written_when_one_file_cannot_be(
     tmp_path: Path, scenario: Scenario, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_figures", lambda scenario, answer: {"a.png": b"x"})
+    monkeypatch.setattr(files, "figure_files", lambda scenario, answer: {"a.png": b"x"})
     (tmp_path / "answer.json").write_text("old")
     written: list[Path] = []
 
